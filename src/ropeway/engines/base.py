@@ -1,0 +1,126 @@
+"""The contract of an engine: what computes one stage, and the little that a stage may ask of it.
+
+Rows are raw bytes in the boundary's dtype, plane-major, rows in batch order; an engine knows nothing of sockets,
+text or sampling. Heavy engines are imported only when named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ropeway.types import Backend, Boundary, EngineKind, KvDtype
+
+Logits = npt.NDArray[np.float32]
+"""Shape [rows, vocabulary]."""
+
+NO_STATES = 0xFFFFFFFF
+"""`Capacities.states` of a range that keeps no recurrent state (wire.md 6)."""
+
+
+class EngineError(Exception):
+    """The engine could not load or compute; the text is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Consecutive rows of one stream in a batch: `rows` rows at positions first..first+rows of `slot`."""
+
+    slot: int
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacities:
+    """What a stage can hold and run, in rows (tokens) and streams; the capacity fields of wire.md 6."""
+
+    chunk: int
+    max_rows: int
+    parallel: int
+    context: int
+    kv_rows: int
+    states: int = NO_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How to load a stage: layers first..end of `model`, with the embeddings and the head where asked."""
+
+    model: str
+    first: int
+    end: int
+    embed: bool
+    head: bool
+    context: int = 4096
+    parallel: int = 1
+    chunk: int = 512
+    threads: int = 0
+    """0: as many as there are physical cores."""
+    gpu_layers: int = -1
+    """Layers to offload where the installed build can; -1 means all."""
+
+
+class Engine(Protocol):
+    """One stage's layers, loaded. Not thread-safe: one thread calls it."""
+
+    @property
+    def kind(self) -> EngineKind: ...
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def kv_dtype(self) -> KvDtype: ...
+    @property
+    def boundary(self) -> Boundary: ...
+    @property
+    def capacities(self) -> Capacities: ...
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of weights resident for this stage, the embeddings and the head included where it holds them."""
+        ...
+
+    def embed(self, tokens: Sequence[int], out: memoryview) -> None:
+        """Write the embedding rows of `tokens` into `out` (len(tokens) rows)."""
+        ...
+
+    def forward(self, spans: Sequence[Span], rows: memoryview, out: memoryview) -> None:
+        """Run the layers over a part's rows; `out` gets as many rows, complete when the call returns.
+
+        The spans' rows follow one another in `rows`; a slot occurs at most once. Raises EngineError.
+        """
+        ...
+
+    def forward_head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
+        """Run the layers and the head in one go (a stage that has the last layer and the head).
+
+        `wanted` are row indices in the part, ascending; gives logits [len(wanted), vocabulary].
+        """
+        ...
+
+    def head(self, rows: memoryview, count: int) -> Logits:
+        """Norm and output matrix over `count` rows that came back from the last stage: [count, vocabulary]."""
+        ...
+
+    def keep(self, slot: int, length: int) -> None:
+        """Forget every position of `slot` from `length` on, KV and recurrent state alike."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Forget all of `slot`."""
+        ...
+
+    def save(self, slot: int) -> bytes:
+        """The state of `slot` as bytes that `restore` of the same engine takes."""
+        ...
+
+    def restore(self, slot: int, state: bytes) -> None:
+        """Put a saved state into an empty `slot`."""
+        ...
+
+    def close(self) -> None:
+        """Free the memory; the engine is not used again."""
+        ...
