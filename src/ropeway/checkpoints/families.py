@@ -1,0 +1,75 @@
+"""The architectures whose GGUF files can be cut by layers, and what each keeps outside its layers.
+
+Everything that is not in this table is refused by name: a wrong cut would give wrong text, not an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.gguf_file import GgufFile
+
+EMBEDDINGS = "token_embd.weight"
+OUTPUT = "output.weight"
+OUTPUT_NORM = "output_norm.weight"
+
+PER_LAYER_ARRAYS = frozenset({"attention.head_count", "attention.head_count_kv", "feed_forward_length"})
+"""Metadata (after the architecture's prefix) that may be an array with one item a layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture. `shared` tensors go to every stage, `head` ones to the stage with the head."""
+
+    shared: frozenset[str]
+    head: frozenset[str]
+
+
+_ROPE = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
+_HEAD = frozenset({OUTPUT_NORM, OUTPUT})
+
+FAMILIES = {
+    "llama": Family(_ROPE, _HEAD),  # Llama 1 to 3, SmolLM, Mistral, Mixtral
+    "qwen2": Family(frozenset(), _HEAD | {"output.bias"}),  # Qwen2, Qwen2.5
+    "qwen3": Family(frozenset(), _HEAD),  # Qwen3, dense
+}
+
+
+def family_of(gguf: GgufFile) -> Family:
+    """The family of a checkpoint. Raises CheckpointError, with the reason, for one that cannot be cut."""
+    architecture = gguf.architecture
+    family = FAMILIES.get(architecture)
+    if family is None:
+        raise CheckpointError(
+            f"{gguf.path}: models of the architecture {architecture!r} cannot be split yet; {', '.join(FAMILIES)} can"
+        )
+    kind = gguf.metadata.text("general.type", "model")
+    if kind != "model":
+        raise CheckpointError(f"{gguf.path}: this file holds a {kind}, not a model")
+    parts = gguf.metadata.integer("split.count", 1)
+    if parts > 1:
+        raise CheckpointError(
+            f"{gguf.path}: this is one of {parts} files of a model; join them first (llama-gguf-split --merge)"
+        )
+    outside = {name for name in gguf.tensors if not name.startswith("blk.")}
+    if unknown := sorted(outside - family.shared - family.head - {EMBEDDINGS}):
+        raise CheckpointError(f"{gguf.path}: a {architecture} model with {unknown[0]} cannot be split yet")
+    if missing := sorted({EMBEDDINGS, OUTPUT_NORM} - outside):
+        raise CheckpointError(f"{gguf.path}: there is no tensor {missing[0]}")
+    if len(gguf.tensors[EMBEDDINGS].shape) != 2:
+        raise CheckpointError(f"{gguf.path}: tensor {EMBEDDINGS} is not a matrix")
+    return family
+
+
+def layer_count(gguf: GgufFile) -> int:
+    """Layers of the model. Raises CheckpointError when the metadata does not say, or says none."""
+    layers = gguf.metadata.integer(f"{gguf.architecture}.block_count")
+    if layers < 1:
+        raise CheckpointError(f"{gguf.path}: the metadata counts {layers} layers")
+    return layers
+
+
+def vocabulary_size(gguf: GgufFile) -> int:
+    """Rows of the embedding matrix."""
+    return gguf.tensors[EMBEDDINGS].shape[1]

@@ -1,0 +1,228 @@
+"""A GGUF file's header, parsed over a memory map; tensors stay in the file until someone reads them.
+
+Every count, length and offset is judged against the file's size before memory is made. The package `gguf` has a
+reader too, but it takes seconds for a large vocabulary. Format: ggml's docs/gguf.md, versions 2 and 3, little-endian.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.ggml_types import GgmlType
+from ropeway.checkpoints.gguf_values import SIZES, Field, Metadata, ValueType
+
+MAGIC = b"GGUF"
+DEFAULT_ALIGNMENT = 32
+MAX_KEY_BYTES = 65535
+MAX_NAME_BYTES = 63
+"""ggml's GGML_MAX_NAME without the final zero."""
+MAX_DIMENSIONS = 4
+_SMALLEST_FIELD = 8 + 4 + 1
+_SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies: `shape` in GGUF order (row length first), `offset` from the start of the file, in bytes."""
+
+    name: str
+    type: GgmlType
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """An open GGUF file. The mapping lives as long as this object or any view taken from it."""
+
+    path: Path
+    version: int
+    alignment: int
+    data: memoryview
+    metadata: Metadata
+    tensors: dict[str, TensorInfo]
+
+    @classmethod
+    def open(cls, path: str | Path) -> GgufFile:
+        """Map and parse `path`. Raises CheckpointError for anything that is not a whole, sane GGUF file."""
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except ValueError:
+            raise CheckpointError(f"{path}: the file is empty") from None
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+        return parse(data, path)
+
+    @property
+    def architecture(self) -> str:
+        """`general.architecture`, such as "llama"."""
+        return self.metadata.text("general.architecture")
+
+    def tensor_bytes(self, name: str) -> memoryview:
+        """The bytes of one tensor, as a view of the map. Raises CheckpointError when there is none of that name."""
+        info = self.tensors.get(name)
+        if info is None:
+            raise CheckpointError(f"{self.path}: there is no tensor {name}")
+        return self.data[info.offset : info.offset + info.nbytes]
+
+
+def parse(data: memoryview, path: Path) -> GgufFile:
+    """Parse a whole file's bytes; `path` is for messages. Raises CheckpointError, and nothing else."""
+    try:
+        return _parse(data, path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+
+
+def _parse(data: memoryview, path: Path) -> GgufFile:
+    cursor = _Cursor(data)
+    if data[:4] != MAGIC:
+        raise CheckpointError("this is not a GGUF file (it does not start with the letters GGUF)")
+    cursor.at = 4
+    version = cursor.u32("version")
+    if version not in (2, 3):
+        what = "big-endian" if version in (2 << 24, 3 << 24) else f"version {version}"
+        raise CheckpointError(f"this GGUF file is {what}; versions 2 and 3, little-endian, can be read")
+    tensor_count = cursor.count("tensor count")
+    field_count = cursor.count("metadata count")
+    cursor.fits(field_count, _SMALLEST_FIELD, "metadata fields")
+    fields = _read_fields(cursor, field_count)
+    cursor.fits(tensor_count, _SMALLEST_TENSOR, "tensors")
+    metadata = Metadata(str(path), fields)
+    alignment = _alignment(fields)
+    tensors = _read_tensors(cursor, tensor_count, alignment)
+    return GgufFile(path, version, alignment, data, metadata, tensors)
+
+
+class _Cursor:
+    """A place in the file; every step is judged against the end."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, nbytes: int, what: str) -> int:
+        """Step over `nbytes`; gives where they start."""
+        start = self.at
+        if nbytes > len(self.data) - start:
+            raise CheckpointError(f"the file ends inside its header: {what} at byte {start} needs {nbytes} bytes")
+        self.at = start + nbytes
+        return start
+
+    def u32(self, what: str) -> int:
+        return int.from_bytes(self.data[(at := self.take(4, what)) : at + 4], "little")
+
+    def count(self, what: str) -> int:
+        return int.from_bytes(self.data[(at := self.take(8, what)) : at + 8], "little")
+
+    def fits(self, count: int, smallest: int, what: str) -> None:
+        """Refuse a count that the rest of the file cannot hold, before anything is made of it."""
+        if count * smallest > len(self.data) - self.at:
+            raise CheckpointError(f"the header counts {count} {what}, more than the file can hold")
+
+    def text(self, limit: int, what: str) -> str:
+        length = self.count(what)
+        if length > limit:
+            raise CheckpointError(f"{what} at byte {self.at} has {length} bytes, the limit is {limit}")
+        start = self.take(length, what)
+        try:
+            return str(self.data[start : start + length], "utf-8")
+        except UnicodeDecodeError:
+            raise CheckpointError(f"{what} at byte {start} is not UTF-8") from None
+
+    def value_type(self, what: str) -> ValueType:
+        number = self.u32(what)
+        try:
+            return ValueType(number)
+        except ValueError:
+            raise CheckpointError(f"{what} has the unknown value type {number}") from None
+
+    def skip_strings(self, count: int, what: str) -> None:
+        self.fits(count, 8, f"strings in {what}")
+        data, at, end, unpack = self.data, self.at, len(self.data), struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            if at > end - 8:
+                raise CheckpointError(f"the file ends inside its header, in {what}")
+            at += 8 + unpack(data, at)[0]
+        if at > end:
+            raise CheckpointError(f"the file ends inside its header, in {what}")
+        self.at = at
+
+
+def _read_fields(cursor: _Cursor, count: int) -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    for _ in range(count):
+        key = cursor.text(MAX_KEY_BYTES, "a metadata key")
+        if not key or key in fields:
+            raise CheckpointError(f"the metadata key {key!r} is empty or occurs twice")
+        kind = item = cursor.value_type(key)
+        start, number = cursor.at, 1
+        if kind is ValueType.ARRAY:
+            item = cursor.value_type(key)
+            number = cursor.count(key)
+        if item is ValueType.ARRAY:
+            raise CheckpointError(f"{key} is an array of arrays, which models do not use")
+        if item is ValueType.STRING:
+            cursor.skip_strings(number, key)
+        else:
+            cursor.fits(number, SIZES[item], f"items in {key}")
+            cursor.take(number * SIZES[item], key)
+        fields[key] = Field(kind, cursor.data[start : cursor.at], item, number)
+    return fields
+
+
+def _alignment(fields: dict[str, Field]) -> int:
+    field = fields.get("general.alignment")
+    value = DEFAULT_ALIGNMENT if field is None else field.decode()
+    if type(value) is not int or value < 8 or value & (value - 1) or value > 1 << 20:
+        raise CheckpointError(f"general.alignment is {value!r}, not a power of two from 8 to 1048576")
+    return value
+
+
+def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
+    found: list[TensorInfo] = []
+    for _ in range(count):
+        name = cursor.text(MAX_NAME_BYTES, "a tensor's name")
+        dimensions = cursor.u32(name)
+        if not 1 <= dimensions <= MAX_DIMENSIONS:
+            raise CheckpointError(f"tensor {name} has {dimensions} dimensions, allowed are 1 to {MAX_DIMENSIONS}")
+        shape = tuple(cursor.count(name) for _ in range(dimensions))
+        number = cursor.u32(name)
+        offset = cursor.count(name)
+        if 0 in shape or max(shape) >= 1 << 63:
+            raise CheckpointError(f"tensor {name} has the impossible shape {list(shape)}")
+        if offset % alignment:
+            raise CheckpointError(f"tensor {name} is at offset {offset}, not a multiple of {alignment}")
+        try:
+            kind = GgmlType(number)
+            nbytes = kind.nbytes(shape)
+        except ValueError as error:
+            raise CheckpointError(f"tensor {name}: {error}") from None
+        found.append(TensorInfo(name, kind, shape, offset, nbytes))
+    return _place(found, -(-cursor.at // alignment) * alignment, len(cursor.data))
+
+
+def _place(found: list[TensorInfo], start: int, size: int) -> dict[str, TensorInfo]:
+    """The tensors with offsets from the start of the file, all inside it and none over another."""
+    end_of_last, last = start, "the header"
+    for info in sorted(found, key=lambda info: info.offset):
+        if start + info.offset < end_of_last:
+            raise CheckpointError(f"tensors {last} and {info.name} lie over each other")
+        end_of_last, last = start + info.offset + info.nbytes, info.name
+    if end_of_last > size:
+        raise CheckpointError(f"the file has {size} bytes and needs {end_of_last} (tensor {last}): it is cut short")
+    tensors = {
+        info.name: TensorInfo(info.name, info.type, info.shape, start + info.offset, info.nbytes) for info in found
+    }
+    if len(tensors) != len(found):
+        raise CheckpointError("a tensor's name occurs twice")
+    return tensors
