@@ -31,7 +31,7 @@ _HEAD = frozenset({OUTPUT_NORM, OUTPUT})
 
 FAMILIES = {
     "llama": Family(_ROPE, _HEAD),  # Llama 1 to 3, SmolLM, Mistral, Mixtral
-    "qwen2": Family(frozenset(), _HEAD | {"output.bias"}),  # Qwen2, Qwen2.5
+    "qwen2": Family(frozenset(), _HEAD),  # Qwen2, Qwen2.5
     "qwen3": Family(frozenset(), _HEAD),  # Qwen3, dense
 }
 

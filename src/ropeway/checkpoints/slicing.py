@@ -38,7 +38,7 @@ STAGE_VOCABULARY = 32
 """Rows of the zero embedding matrix of a file without the head: the fewest of a whole quantized block."""
 
 HEAD_WIDTH = 32
-"""Feed-forward width and head size of the zero layer in front of a head that stands alone."""
+"""Feed-forward width and attention head size of the zero layer in front of a head that stands alone."""
 
 SLICES = "slices"
 """Where slices lie inside the cache."""
@@ -103,13 +103,13 @@ def plan_slice(gguf: GgufFile, first: int, end: int, head: bool) -> SlicePlan:
     else:
         tensors.append(PlannedTensor(OUTPUT_NORM, GgmlType.F32, gguf.tensors[OUTPUT_NORM].shape, Fill.ONES))
     if kind is SliceKind.HEAD:
-        tensors += _head_layer(gguf)
+        tensors += _head_layer(gguf.tensors[EMBEDDINGS].shape[0])
         return SlicePlan(kind, first, end, _head_fields(gguf), tuple(tensors))
     tensors += [_copy(info, name) for name in sorted(family.shared) if (info := gguf.tensors.get(name))]
     for layer in range(first, end):
         tensors += [_copy(info, _rename(info.name, layer - first)) for info in by_layer[layer]]
     if kind is SliceKind.STAGE:
-        tensors += [_zero(info, end - first, info.shape) for info in by_layer[end - 1]]
+        tensors += [_zeros(_rename(info.name, end - first), info.shape) for info in by_layer[end - 1]]
     return SlicePlan(kind, first, end, _stage_fields(gguf, first, end, head), tuple(tensors))
 
 
@@ -146,9 +146,8 @@ def _embeddings(gguf: GgufFile, head: bool) -> PlannedTensor:
     return PlannedTensor(EMBEDDINGS, _zero_type(shape[0]), shape, Fill.ZEROS)
 
 
-def _zero(info: TensorInfo, layer: int, shape: tuple[int, ...]) -> PlannedTensor:
+def _zeros(name: str, shape: tuple[int, ...]) -> PlannedTensor:
     """A tensor of a layer that passes rows through: matrices and biases are zeros, norms ones."""
-    name = _rename(info.name, layer)
     if len(shape) > 1:
         return PlannedTensor(name, _zero_type(shape[0]), shape, Fill.ZEROS)
     return PlannedTensor(name, GgmlType.F32, shape, Fill.ONES if name.endswith("_norm.weight") else Fill.ZEROS)
@@ -158,33 +157,20 @@ def _zero_type(row: int) -> GgmlType:
     return GgmlType.Q4_0 if row % GgmlType.Q4_0.block_values == 0 else GgmlType.F16
 
 
-def _head_layer(gguf: GgufFile) -> list[PlannedTensor]:
-    """The zero layer in front of a head that stands alone: one attention head, and everything as narrow as loads."""
-    width = gguf.tensors[EMBEDDINGS].shape[0]
-    narrow, vector = HEAD_WIDTH, (width,)
+def _head_layer(width: int) -> list[PlannedTensor]:
+    """The zero layer of `_head_fields`: one attention head, and everything as narrow as loads."""
     shapes = {
-        "attn_norm.weight": vector,
-        "attn_q.weight": (width, narrow),
-        "attn_k.weight": (width, narrow),
-        "attn_v.weight": (width, narrow),
-        "attn_q.bias": (narrow,),
-        "attn_k.bias": (narrow,),
-        "attn_v.bias": (narrow,),
-        "attn_q_norm.weight": (narrow,),
-        "attn_k_norm.weight": (narrow,),
-        "attn_output.weight": (narrow, width),
-        "ffn_norm.weight": vector,
-        "ffn_gate.weight": (width, narrow),
-        "ffn_up.weight": (width, narrow),
-        "ffn_down.weight": (narrow, width),
+        "attn_norm": (width,),
+        "attn_q": (width, HEAD_WIDTH),
+        "attn_k": (width, HEAD_WIDTH),
+        "attn_v": (width, HEAD_WIDTH),
+        "attn_output": (HEAD_WIDTH, width),
+        "ffn_norm": (width,),
+        "ffn_gate": (width, HEAD_WIDTH),
+        "ffn_up": (width, HEAD_WIDTH),
+        "ffn_down": (HEAD_WIDTH, width),
     }
-    needed = [info for name in shapes if (info := gguf.tensors.get(f"blk.0.{name}"))]
-    planned = [_zero(info, 0, shapes[info.name.split(".", 2)[2]]) for info in needed]
-    have = {tensor.name for tensor in planned}
-    for name in ("ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"):
-        if f"blk.0.{name}" not in have:
-            planned.append(PlannedTensor(f"blk.0.{name}", _zero_type(shapes[name][0]), shapes[name], Fill.ZEROS))
-    return planned
+    return [_zeros(f"blk.0.{name}.weight", shape) for name, shape in shapes.items()]
 
 
 def _fields(gguf: GgufFile, layers: int, vocabulary: int) -> dict[str, Field]:
@@ -214,25 +200,29 @@ def _stage_fields(gguf: GgufFile, first: int, end: int, head: bool) -> dict[str,
 
 
 def _head_fields(gguf: GgufFile) -> dict[str, Field]:
+    """A head is an RMS norm and a matrix in every family here, so its file is a small Llama, whatever the model is."""
     prefix = gguf.architecture + "."
-    fields = _fields(gguf, 1, vocabulary_size(gguf))
-    narrow = {
+    fields = {
+        "general.architecture": scalar_field(ValueType.STRING, "llama"),
+        "tokenizer.ggml.model": scalar_field(ValueType.STRING, "none"),
+    }
+    fields |= {key: field for key, field in gguf.metadata.fields.items() if key in _KEPT_GENERAL and key not in fields}
+    for short in ("context_length", "embedding_length", "attention.layer_norm_rms_epsilon"):
+        field = gguf.metadata.fields.get(prefix + short)
+        if field is None:
+            raise CheckpointError(f"{gguf.path}: the metadata has no {prefix}{short}")
+        fields["llama." + short] = field
+    sizes = {
+        "block_count": 1,
+        "vocab_size": vocabulary_size(gguf),
+        "feed_forward_length": HEAD_WIDTH,
         "attention.head_count": 1,
         "attention.head_count_kv": 1,
         "attention.key_length": HEAD_WIDTH,
         "attention.value_length": HEAD_WIDTH,
         "rope.dimension_count": HEAD_WIDTH,
-        "feed_forward_length": HEAD_WIDTH,
-        "expert_count": 0,
-        "expert_used_count": 0,
     }
-    dropped = [key for key in fields if key.startswith((prefix + "rope.scaling.", prefix + "expert_"))]
-    for key in dropped:
-        del fields[key]
-    for short, value in narrow.items():
-        if not short.startswith("expert"):
-            fields[prefix + short] = scalar_field(ValueType.UINT32, value)
-    return fields
+    return fields | {f"llama.{short}": scalar_field(ValueType.UINT32, size) for short, size in sizes.items()}
 
 
 def out_tensors(gguf: GgufFile, plan: SlicePlan) -> list[OutTensor]:
