@@ -1,0 +1,292 @@
+"""One end of one connection, without sockets (sans-IO): bytes in, events out, and frames to send.
+
+The link lends memory to read into and never copies a row. It reads no clock, draws no randomness (the hello brings
+its nonce) and holds no lock: one thread may read while another writes, once the hello is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ropeway.wire.boot import Describe, Ready, decode_describe, decode_ready
+from ropeway.wire.conversation import Conversation, State
+from ropeway.wire.errors import ErrorCode, ProtocolError
+from ropeway.wire.events import (
+    Described,
+    DoneHeard,
+    EchoHeard,
+    Event,
+    FateHeard,
+    HelloDone,
+    PlanHeard,
+    ProbeHeard,
+    ReadyHeard,
+    RowsHeard,
+    TokensHeard,
+)
+from ropeway.wire.frames import HEADER_BYTES, Channel, Header, Kind, decode_header, encode_header
+from ropeway.wire.hello import KEY_BYTES, Hello, Side, check_proof, decode_hello, judge_hello, make_proof
+from ropeway.wire.plan import decode_plan
+from ropeway.wire.results import Done, Fate, FateKind, Tokens, decode_done, decode_fate, decode_tokens
+
+Buffers = tuple[bytes | memoryview, ...]
+"""One frame, ready for `sendmsg`."""
+
+
+class Link:
+    """One end of one connection.
+
+    `side` is ours. `channel` is what we dial for; an acceptor may pass None and takes the dialer's word (`hello.channel`
+    is then replaced by it). `hello` is ours, with a fresh nonce; `key` has 32 bytes. `accept` judges the peer's hello
+    further (a rank that is connected already: `duplicate_rank`) before it has proved itself, so it must keep nothing.
+    `lend` gives the memory for a rows frame, once its header is judged; it raises ProtocolError `rows_length` where the
+    plan implies another length, and may block until that plan is known.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        channel: Channel | None,
+        hello: Hello,
+        key: bytes,
+        accept: Callable[[Hello], None] | None = None,
+        lend: Callable[[Header], memoryview] | None = None,
+    ) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"key: {len(key)} bytes, expected {KEY_BYTES}")
+        if channel is None and side is Side.DIALER:
+            raise ValueError("channel: a dialer must name one")
+        self._side = side
+        self._channel = channel
+        self._hello = hello if channel is None else replace(hello, channel=channel)
+        self._key = key
+        self._accept = accept
+        self._lend = lend
+        self._peer: Hello | None = None
+        self._hellos: dict[Side, bytes] = {}
+        self._conversation = Conversation()
+        self._outgoing: list[bytes] = []
+        self._error: ProtocolError | None = None
+        self._scratch = memoryview(bytearray(HEADER_BYTES))
+        self._header: Header | None = None
+        self._view = self._scratch
+        self._filled = 0
+        if side is Side.DIALER:
+            self._say_hello()
+
+    @property
+    def proved(self) -> bool:
+        """Both proofs have passed."""
+        return self._conversation.proved
+
+    @property
+    def peer(self) -> Hello | None:
+        """The peer's hello, once heard; believe it only where `proved`."""
+        return self._peer
+
+    # Reading
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes belong; never empty. Raises the link's error again once it has failed."""
+        if self._error is not None:
+            raise self._error
+        return self._view[self._filled :] if self._filled else self._view
+
+    def received(self, count: int) -> Event | None:
+        """`count` bytes have been written into `buffer()`. Gives an event when they complete a frame that has one.
+
+        Raises ProtocolError, the peer's mistake; after that nothing but a fate can be sent.
+        """
+        view = self._view
+        if not 0 < count <= len(view) - self._filled:
+            raise ValueError(f"count: {count}, outside 1..{len(view) - self._filled}")
+        self._filled += count
+        if self._filled < len(view):
+            return None
+        try:
+            return self._complete()
+        except ProtocolError as error:
+            self._error = error
+            raise
+
+    def eof(self) -> None:
+        """The peer has closed. Raises ProtocolError `truncated` inside a frame, `peer_lost` where nothing announced it."""
+        if self._error is not None:
+            raise self._error
+        if self._header is not None or self._filled:
+            missing = len(self._view) - self._filled
+            what = "header" if self._header is None else f"{self._header.kind.label} frame"
+            self._error = ProtocolError(ErrorCode.TRUNCATED, f"the connection ended {missing} bytes short of a {what}")
+            raise self._error
+        conversation = self._conversation
+        if conversation.state is State.PROBE or conversation.ended(self._side.other):
+            return
+        raise ProtocolError(
+            ErrorCode.PEER_LOST, f"the connection ended in state {conversation.state.label}, without a fate"
+        )
+
+    def _complete(self) -> Event | None:
+        """The header or the payload is complete."""
+        header = self._header
+        if header is None:
+            header = decode_header(self._scratch)
+            self._conversation.judge(self._side.other, header)
+            self._filled = 0
+            if header.length:
+                self._view = self._room(header)
+                self._header = header
+                return None
+        payload = self._view if self._header is not None else memoryview(b"")
+        self._header = None
+        self._view = self._scratch
+        self._filled = 0
+        return self._hear(header, payload)
+
+    def _room(self, header: Header) -> memoryview:
+        """Memory of exactly the payload's judged size."""
+        if header.kind is not Kind.ROWS:
+            return memoryview(bytearray(header.length))
+        if self._lend is None:
+            raise ProtocolError(ErrorCode.ROWS_LENGTH, f"nobody here takes {header.rows} rows")
+        room = self._lend(header).cast("B")
+        if len(room) != header.length:
+            raise ValueError(f"lend: memory of {len(room)} bytes for rows of {header.length}")
+        return room
+
+    def _hear(self, header: Header, payload: memoryview) -> Event | None:
+        match header.kind:
+            case Kind.ROWS:
+                return RowsHeard(header.round, header.part, header.rows, payload)
+            case Kind.PLAN:
+                return PlanHeard(header.round, decode_plan(payload))
+            case Kind.DONE:
+                done = decode_done(payload)
+                self._judge_rank(done.rank, 0)
+                return DoneHeard(header.round, done)
+            case Kind.TOKENS:
+                return TokensHeard(header.round, decode_tokens(payload))
+            case Kind.HELLO:
+                self._hear_hello(payload)
+                return None
+            case Kind.PROOF:
+                return self._hear_proof(payload)
+            case Kind.DESCRIBE:
+                return Described(decode_describe(payload))
+            case Kind.READY:
+                ready = decode_ready(payload)
+                self._judge_rank(ready.rank, 8)
+                return ReadyHeard(ready)
+            case Kind.FATE:
+                fate = decode_fate(payload)
+                if fate.what is not FateKind.DRAIN:
+                    self._conversation.end(self._side.other)
+                return FateHeard(fate, self.proved)
+            case Kind.PROBE:
+                return ProbeHeard(header.round, header.length)
+            case Kind.ECHO:
+                return EchoHeard(header.round)
+
+    def _judge_rank(self, rank: int, at: int) -> None:
+        assert self._peer is not None
+        if rank != self._peer.rank:
+            raise ProtocolError(ErrorCode.WRONG_RANK, f"rank is {rank}, the peer's hello said {self._peer.rank}", at)
+
+    def _hear_hello(self, payload: memoryview) -> None:
+        peer = decode_hello(payload)
+        if self._channel is None:
+            self._channel = peer.channel
+            self._hello = replace(self._hello, channel=peer.channel)
+        judge_hello(self._hello, self._side, peer)
+        if self._accept is not None:
+            self._accept(peer)
+        self._peer = peer
+        self._hellos[self._side.other] = bytes(payload)
+        dialer = peer if self._side is Side.ACCEPTOR else self._hello
+        self._conversation.channel = peer.channel
+        self._conversation.edge_back = peer.channel is Channel.ROWS and dialer.rank == dialer.world - 1
+        if self._side is Side.ACCEPTOR:
+            self._say_hello()
+        else:
+            self._prove()
+
+    def _hear_proof(self, payload: memoryview) -> HelloDone:
+        assert self._peer is not None
+        hellos = self._hellos
+        check_proof(self._key, self._side.other, hellos[Side.DIALER], hellos[Side.ACCEPTOR], payload)
+        if self._side is Side.ACCEPTOR:
+            self._prove()
+        return HelloDone(self._peer)
+
+    # Writing
+
+    def outgoing(self) -> list[bytes]:
+        """Frames of the hello and proof that are due now, each once."""
+        due, self._outgoing = self._outgoing, []
+        return due
+
+    def _say_hello(self) -> None:
+        payload = self._hello.encode()
+        self._hellos[self._side] = payload
+        self._outgoing.append(self._head(Kind.HELLO, len(payload)) + payload)
+
+    def _prove(self) -> None:
+        hellos = self._hellos
+        payload = make_proof(self._key, self._side, hellos[Side.DIALER], hellos[Side.ACCEPTOR])
+        self._outgoing.append(self._head(Kind.PROOF, len(payload)) + payload)
+
+    def _head(self, kind: Kind, length: int, round_: int = 0, rows: int = 0, part: int = 0) -> bytes:
+        """The header of a frame of ours, judged as the peer will judge it. Raises ProtocolError, our own mistake."""
+        if self._error is not None and kind is not Kind.FATE:
+            raise self._error
+        header = Header(kind, round_, rows, part, length)
+        self._conversation.judge(self._side, header)
+        return encode_header(header)
+
+    def send_describe(self, describe: Describe) -> Buffers:
+        """A stage's description, to rank 0."""
+        payload = describe.encode()
+        return self._head(Kind.DESCRIBE, len(payload)), payload
+
+    def send_ready(self, ready: Ready) -> Buffers:
+        """A stage is ready, to rank 0."""
+        payload = ready.encode()
+        return self._head(Kind.READY, len(payload)), payload
+
+    def send_plan(self, round_: int, payload: bytes) -> Buffers:
+        """An encoded plan (`Plan.encode()`), to one stage; each plan's round is higher than the one before."""
+        return self._head(Kind.PLAN, len(payload), round_), payload
+
+    def send_rows(self, round_: int, part: int, rows: int, payload: memoryview) -> Buffers:
+        """One part's rows, to the next rank. `payload` is not copied: leave it alone until it has been sent."""
+        return self._head(Kind.ROWS, payload.nbytes, round_, rows, part), payload
+
+    def send_tokens(self, round_: int, tokens: Tokens) -> Buffers:
+        """A round's tokens, from the last rank to rank 0."""
+        payload = tokens.encode()
+        return self._head(Kind.TOKENS, len(payload), round_), payload
+
+    def send_done(self, round_: int, done: Done) -> Buffers:
+        """A stage's end of a round, to rank 0."""
+        payload = done.encode()
+        return self._head(Kind.DONE, len(payload), round_), payload
+
+    def send_alive(self) -> Buffers:
+        """A stage's answer to a keep-alive: a done that repeats the round of its last one, 0 before the first."""
+        return self.send_done(self._conversation.last_round(self._side), Done(self._hello.rank))
+
+    def send_fate(self, fate: Fate) -> Buffers:
+        """How the ring ends, or that it will. Legal at any time until one that ends it, also after an error."""
+        payload = fate.encode()
+        head = self._head(Kind.FATE, len(payload))
+        if fate.what is not FateKind.DRAIN:
+            self._conversation.end(self._side)
+        return head, payload
+
+    def send_probe(self, round_: int, payload: memoryview) -> Buffers:
+        """A probe of any bytes, numbered `round_`."""
+        return self._head(Kind.PROBE, payload.nbytes, round_), payload
+
+    def send_echo(self, round_: int) -> Buffers:
+        """The answer to the probe of that number."""
+        return (self._head(Kind.ECHO, 0, round_),)
