@@ -66,7 +66,7 @@ class EngineConfig:
 
 
 class Engine(Protocol):
-    """One stage's layers, loaded. Not thread-safe: one thread calls it."""
+    """One stage's layers. Made cheaply (its facts go into the description), then loaded. One thread calls it."""
 
     @property
     def kind(self) -> EngineKind: ...
@@ -80,7 +80,11 @@ class Engine(Protocol):
     def capacities(self) -> Capacities: ...
     @property
     def weights_bytes(self) -> int:
-        """Bytes of weights resident for this stage, the embeddings and the head included where it holds them."""
+        """Bytes of the checkpoint that this stage holds: its layers, and the embeddings and the head where it has them."""
+        ...
+
+    def load(self) -> None:
+        """Load the weights and make the stage executable for its capacities. Raises EngineError."""
         ...
 
     def embed(self, tokens: Sequence[int], out: memoryview) -> None:
