@@ -1,6 +1,6 @@
 """Tiny random GGUF models that llama.cpp really loads: the same model for the same arguments, down to the byte.
 
-Width 64, 4 heads, 2 KV heads; a byte-level BPE vocabulary of 320 tokens with an end-of-turn token; a ChatML template.
+Width 64 unless told, 4 heads, 2 KV heads; a byte-level BPE vocabulary of 320 tokens with an end of turn; ChatML.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.checkpoints.gguf_values import Field, GgufScalar, ValueType, array_field, scalar_field
 from ropeway.checkpoints.gguf_write import OutTensor, encode_header, write_gguf
 
-WIDTH = 64
 HEADS = 4
 KV_HEADS = 2
-HEAD_SIZE = WIDTH // HEADS
-FEED_FORWARD = 96
 VOCABULARY = 320
 END_OF_TEXT, TURN_START, TURN_END = 0, 1, 2
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -61,7 +58,14 @@ class TinyModel:
     tied: bool = False
     rope_factors: bool = False
     experts: int = 0
+    width: int = 64
+    feed_forward: int = 96
     seed: int = 0
+
+    @property
+    def head_size(self) -> int:
+        """Values an attention head."""
+        return self.width // HEADS
 
 
 def write_tiny(path: Path, model: TinyModel | None = None) -> Path:
@@ -105,13 +109,13 @@ def _fields(model: TinyModel) -> dict[str, Field]:
         "general.name": text(f"tiny {arch} {model.seed}"),
         f"{arch}.block_count": number(model.layers),
         f"{arch}.context_length": number(2048),
-        f"{arch}.embedding_length": number(WIDTH),
-        f"{arch}.feed_forward_length": number(FEED_FORWARD),
+        f"{arch}.embedding_length": number(model.width),
+        f"{arch}.feed_forward_length": number(model.feed_forward),
         f"{arch}.attention.head_count": number(HEADS),
         f"{arch}.attention.head_count_kv": number(KV_HEADS),
         f"{arch}.attention.layer_norm_rms_epsilon": scalar_field(ValueType.FLOAT32, 1e-5),
         f"{arch}.rope.freq_base": scalar_field(ValueType.FLOAT32, 10000.0),
-        f"{arch}.rope.dimension_count": number(HEAD_SIZE),
+        f"{arch}.rope.dimension_count": number(model.head_size),
         f"{arch}.vocab_size": number(VOCABULARY),
         "general.quantization_version": number(2),
         "tokenizer.ggml.model": text("gpt2"),
@@ -131,7 +135,8 @@ def _fields(model: TinyModel) -> dict[str, Field]:
 
 def _tensors(model: TinyModel) -> list[OutTensor]:
     rng = np.random.default_rng(model.seed)
-    kv = KV_HEADS * HEAD_SIZE
+    kv = KV_HEADS * model.head_size
+    width, feed_forward = model.width, model.feed_forward
 
     def matrix(name: str, row: int, *rest: int, kind: GgmlType = model.type) -> OutTensor:
         values = rng.standard_normal((*reversed(rest), row), np.float32) / np.float32(np.sqrt(row))
@@ -140,34 +145,35 @@ def _tensors(model: TinyModel) -> list[OutTensor]:
     def vector(name: str, size: int, middle: float) -> OutTensor:
         return _tensor(name, GgmlType.F32, middle + rng.standard_normal(size, np.float32) / np.float32(4))
 
-    tensors = [matrix("token_embd.weight", WIDTH, VOCABULARY), vector("output_norm.weight", WIDTH, 1.0)]
+    tensors = [matrix("token_embd.weight", width, VOCABULARY), vector("output_norm.weight", width, 1.0)]
     if not model.tied:
-        tensors.append(matrix("output.weight", WIDTH, VOCABULARY))
+        tensors.append(matrix("output.weight", width, VOCABULARY))
     if model.rope_factors:
-        tensors.append(_tensor("rope_freqs.weight", GgmlType.F32, np.linspace(1, 8, HEAD_SIZE // 2, dtype=np.float32)))
+        factors = np.linspace(1, 8, model.head_size // 2, dtype=np.float32)
+        tensors.append(_tensor("rope_freqs.weight", GgmlType.F32, factors))
     for layer in range(model.layers):
         blk = f"blk.{layer}."
         tensors += [
-            vector(blk + "attn_norm.weight", WIDTH, 1.0),
-            matrix(blk + "attn_q.weight", WIDTH, WIDTH),
-            matrix(blk + "attn_k.weight", WIDTH, kv),
-            matrix(blk + "attn_v.weight", WIDTH, kv),
-            matrix(blk + "attn_output.weight", WIDTH, WIDTH),
-            vector(blk + "ffn_norm.weight", WIDTH, 1.0),
+            vector(blk + "attn_norm.weight", width, 1.0),
+            matrix(blk + "attn_q.weight", width, width),
+            matrix(blk + "attn_k.weight", width, kv),
+            matrix(blk + "attn_v.weight", width, kv),
+            matrix(blk + "attn_output.weight", width, width),
+            vector(blk + "ffn_norm.weight", width, 1.0),
         ]
         if model.architecture == "qwen2":
             tensors += [
-                vector(f"{blk}attn_{name}.bias", size, 0.0) for name, size in (("q", WIDTH), ("k", kv), ("v", kv))
+                vector(f"{blk}attn_{name}.bias", size, 0.0) for name, size in (("q", width), ("k", kv), ("v", kv))
             ]
         if model.architecture == "qwen3":
-            tensors += [vector(f"{blk}attn_{name}_norm.weight", HEAD_SIZE, 1.0) for name in ("q", "k")]
+            tensors += [vector(f"{blk}attn_{name}_norm.weight", model.head_size, 1.0) for name in ("q", "k")]
         many, suffix = ((model.experts,), "_exps") if model.experts else ((), "")
         if model.experts:
-            tensors.append(matrix(blk + "ffn_gate_inp.weight", WIDTH, model.experts, kind=GgmlType.F32))
+            tensors.append(matrix(blk + "ffn_gate_inp.weight", width, model.experts, kind=GgmlType.F32))
         tensors += [
-            matrix(f"{blk}ffn_gate{suffix}.weight", WIDTH, FEED_FORWARD, *many),
-            matrix(f"{blk}ffn_up{suffix}.weight", WIDTH, FEED_FORWARD, *many),
-            matrix(f"{blk}ffn_down{suffix}.weight", FEED_FORWARD, WIDTH, *many),
+            matrix(f"{blk}ffn_gate{suffix}.weight", width, feed_forward, *many),
+            matrix(f"{blk}ffn_up{suffix}.weight", width, feed_forward, *many),
+            matrix(f"{blk}ffn_down{suffix}.weight", feed_forward, width, *many),
         ]
     return tensors
 

@@ -20,20 +20,20 @@ PER_LAYER_ARRAYS = frozenset({"attention.head_count", "attention.head_count_kv",
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One architecture. `shared` tensors go to every stage, `head` ones to the stage with the head."""
+    """One architecture. `shared` are the tensors outside the layers that every stage needs, where there are any."""
 
     shared: frozenset[str]
-    head: frozenset[str]
 
-
-_ROPE = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
-_HEAD = frozenset({OUTPUT_NORM, OUTPUT})
 
 FAMILIES = {
-    "llama": Family(_ROPE, _HEAD),  # Llama 1 to 3, SmolLM, Mistral, Mixtral
-    "qwen2": Family(frozenset(), _HEAD),  # Qwen2, Qwen2.5
-    "qwen3": Family(frozenset(), _HEAD),  # Qwen3, dense
+    # Llama 1 to 3, SmolLM, Mistral, Mixtral
+    "llama": Family(frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})),
+    # Qwen2 and Qwen2.5, dense
+    "qwen2": Family(frozenset()),
+    # Qwen3, dense
+    "qwen3": Family(frozenset()),
 }
+"""By `general.architecture`."""
 
 
 def family_of(gguf: GgufFile) -> Family:
@@ -53,7 +53,7 @@ def family_of(gguf: GgufFile) -> Family:
             f"{gguf.path}: this is one of {parts} files of a model; join them first (llama-gguf-split --merge)"
         )
     outside = {name for name in gguf.tensors if not name.startswith("blk.")}
-    if unknown := sorted(outside - family.shared - family.head - {EMBEDDINGS}):
+    if unknown := sorted(outside - family.shared - {EMBEDDINGS, OUTPUT, OUTPUT_NORM}):
         raise CheckpointError(f"{gguf.path}: a {architecture} model with {unknown[0]} cannot be split yet")
     if missing := sorted({EMBEDDINGS, OUTPUT_NORM} - outside):
         raise CheckpointError(f"{gguf.path}: there is no tensor {missing[0]}")
@@ -65,8 +65,8 @@ def family_of(gguf: GgufFile) -> Family:
 def layer_count(gguf: GgufFile) -> int:
     """Layers of the model. Raises CheckpointError when the metadata does not say, or says none."""
     layers = gguf.metadata.integer(f"{gguf.architecture}.block_count")
-    if layers < 1:
-        raise CheckpointError(f"{gguf.path}: the metadata counts {layers} layers")
+    if not 1 <= layers <= len(gguf.tensors):
+        raise CheckpointError(f"{gguf.path}: the metadata counts {layers} layers, for {len(gguf.tensors)} tensors")
     return layers
 
 
