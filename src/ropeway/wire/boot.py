@@ -47,7 +47,7 @@ class Describe:
     release: str = ""
 
     def encode(self) -> bytes:
-        """The payload. Raises ProtocolError `bad_value` for a field that does not fit, or for taps out of order or range."""
+        """The payload. Raises ProtocolError `bad_value` where a field does not fit or the taps are out of order."""
         _judge_taps(self.taps, self.first, self.end)
         release = self.release.encode()
         try:

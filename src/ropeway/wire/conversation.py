@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Final
 
 from ropeway.wire.errors import ErrorCode, ProtocolError
-from ropeway.wire.frames import Channel, Header, Kind, judge_length, judge_rows
+from ropeway.wire.frames import ROUNDLESS, Channel, Header, Kind, judge_length, judge_roundless, judge_rows
 from ropeway.wire.hello import Side
 
 
@@ -54,17 +54,16 @@ TABLE: Final = {
     (State.PROBE, Side.DIALER, Kind.PROBE): State.ECHO,
     (State.ECHO, Side.ACCEPTOR, Kind.ECHO): State.PROBE,
 } | {(state, side, Kind.FATE): state for state in State for side in Side}
-"""Every legal frame: (state, who sends, kind) gives the next state. A fate is legal in each, until its sender has ended."""
+"""Every legal frame: (state, who sends, kind) gives the next state. A fate is legal in each, once a side."""
 
 _FIRST: Final = {Channel.CONTROL: State.DESCRIBE, Channel.ROWS: State.ROWS, Channel.PROBE: State.PROBE}
 _UNPROVED: Final = (State.DIALER_HELLO, State.ACCEPTOR_HELLO, State.DIALER_PROOF, State.ACCEPTOR_PROOF)
-_ROUNDLESS: Final = (Kind.HELLO, Kind.PROOF, Kind.DESCRIBE, Kind.READY, Kind.FATE)
 
 
 class Conversation:
     """One connection as both ends see it. `judge` is called for each header, heard or about to be sent."""
 
-    __slots__ = ("_ended", "_parts", "_rounds", "channel", "edge_back", "state")
+    __slots__ = ("_ended", "_next_part", "_rounds", "channel", "edge_back", "state")
 
     def __init__(self) -> None:
         self.state = State.DIALER_HELLO
@@ -73,7 +72,7 @@ class Conversation:
         self.edge_back = False
         """A rows channel from the last rank to rank 0."""
         self._rounds = {Side.DIALER: 0, Side.ACCEPTOR: 0}
-        self._parts = 0
+        self._next_part = 0
         self._ended: set[Side] = set()
 
     @property
@@ -102,45 +101,43 @@ class Conversation:
         if following is None or side in self._ended:
             raise ProtocolError(ErrorCode.ILLEGAL_FRAME, self._why_illegal(side, header.kind), 6)
         judge_length(header)
+        judge_roundless(header)
         self._judge_round(side, header)
         judge_rows(header)
+        if header.kind is Kind.ROWS:
+            self._judge_part(side, header)
+            self._next_part = header.part + 1
+        if header.round:
+            self._rounds[side] = header.round
         if following is State.PROVED:
             following = State.RETURN if self.edge_back else _FIRST[self.channel]
         self.state = following
 
     def _judge_round(self, side: Side, header: Header) -> None:
-        """Judge the round number and, in rows frames, the part's turn; remember both."""
+        """Judge the round's number: never lower, and what a plan or probe that the other side sent allows."""
         kind, round_ = header.kind, header.round
-        if kind in _ROUNDLESS:
-            if round_:
-                raise ProtocolError(ErrorCode.ROUND_ORDER, f"round of a {kind.label} frame is {round_}, expected 0", 8)
-            return
-        last = self._rounds[side]
-        least = last + 1 if kind is Kind.PLAN else last
-        if round_ < least:
+        least = self._rounds[side]
+        if kind is Kind.PLAN or kind is Kind.TOKENS:
+            least += 1
+        elif kind is Kind.ROWS:
+            least = max(least, 1)
+        if round_ < least and kind not in ROUNDLESS:
             raise ProtocolError(
                 ErrorCode.ROUND_ORDER, f"round of a {kind.label} frame is {round_}, expected at least {least}", 8
             )
-        if kind is Kind.DONE or kind is Kind.ECHO:
-            self._judge_answer(side, header)
-        elif kind is Kind.ROWS:
-            turn = self._parts if round_ == last else 0
-            if header.part != turn:
-                raise ProtocolError(
-                    ErrorCode.ROUND_ORDER, f"part of round {round_} is {header.part}, expected {turn}", 20
-                )
-            self._parts = turn + 1
-        self._rounds[side] = round_
-
-    def _judge_answer(self, side: Side, header: Header) -> None:
-        """A done names no later round than the last plan; an echo repeats its probe's."""
         asked = self._rounds[side.other]
-        if header.round > asked or (header.kind is Kind.ECHO and header.round != asked):
-            what = "plan" if header.kind is Kind.DONE else "probe"
+        if (kind is Kind.DONE and round_ > asked) or (kind is Kind.ECHO and round_ != asked):
+            what = "plan" if kind is Kind.DONE else "probe"
             raise ProtocolError(
-                ErrorCode.ROUND_ORDER,
-                f"round of a {header.kind.label} frame is {header.round}, the last {what} had {asked}",
-                8,
+                ErrorCode.ROUND_ORDER, f"round of a {kind.label} frame is {round_}, the last {what} had {asked}", 8
+            )
+
+    def _judge_part(self, side: Side, header: Header) -> None:
+        """Judge a rows frame's part: 0, 1, 2 and so on in each round."""
+        turn = self._next_part if header.round == self._rounds[side] else 0
+        if header.part != turn:
+            raise ProtocolError(
+                ErrorCode.ROUND_ORDER, f"part of round {header.round} is {header.part}, expected {turn}", 20
             )
 
     def _why_illegal(self, side: Side, kind: Kind) -> str:

@@ -39,7 +39,7 @@ class CacheAction(IntEnum):
 
 
 class Returns(IntEnum):
-    """Which rows come back to rank 0: each stream's last, all, or so many of each stream's last as `Plan.listed` says."""
+    """Which rows come back to rank 0: each stream's last, all, or as many of its last as `Plan.listed` says."""
 
     LAST = 0
     ALL = 1

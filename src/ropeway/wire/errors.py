@@ -1,6 +1,7 @@
 """Every error of the link by name and number (wire.md 9), and the one exception that carries them.
 
-Knows nothing of who is to blame: what `Link.received` raises is the peer's, what an encoder or `Link.send_*` raises is ours.
+Knows nothing of who is to blame: what a decoder or `Link.received` raises is the peer's mistake, what an encoder or
+`Link.send_*` raises is ours.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ErrorCode(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that wire.md 9 gives it, such as `stream_order`; a boot refusal is just its field, such as `rank`."""
+        """The name that wire.md 9 gives it, such as `stream_order`; a boot refusal is its field, such as `rank`."""
         return self.name.lower().removeprefix("refused_")
 
 

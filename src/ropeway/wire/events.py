@@ -67,7 +67,7 @@ class DoneHeard:
 
 @dataclass(frozen=True, slots=True)
 class FateHeard:
-    """The peer has said how the ring ends. Unless `proved` it concerns this connection only: a stranger may have sent it."""
+    """The peer has said how the ring ends. Unless `proved`, it may be a stranger and ends this connection only."""
 
     fate: Fate
     proved: bool

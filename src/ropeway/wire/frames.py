@@ -76,6 +76,7 @@ _LARGEST: Final = {
     Kind.FATE: 520,
     Kind.PROBE: 64 << 20,
 }
+ROUNDLESS: Final = frozenset({Kind.HELLO, Kind.PROOF, Kind.DESCRIBE, Kind.READY, Kind.FATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,10 @@ def decode_header(raw: Payload) -> Header:
 
 
 def judge_length(header: Header) -> None:
-    """Judge the payload's length against its kind's limit (wire.md 2). Raises ProtocolError `too_long` or `truncated`."""
+    """Judge the payload's length against its kind's limit (wire.md 2).
+
+    Raises ProtocolError `too_long`, or `truncated` where the length is exact.
+    """
     largest = _LARGEST[header.kind]
     if header.length > largest:
         raise ProtocolError(
@@ -130,6 +134,14 @@ def judge_length(header: Header) -> None:
     if header.length < _EXACT.get(header.kind, 0):
         raise ProtocolError(
             ErrorCode.TRUNCATED, f"length of a {header.kind.label} frame is {header.length}, expected {largest}", 24
+        )
+
+
+def judge_roundless(header: Header) -> None:
+    """Judge that a boot or fate frame belongs to no round (wire.md 2). Raises ProtocolError `round_order`."""
+    if header.round and header.kind in ROUNDLESS:
+        raise ProtocolError(
+            ErrorCode.ROUND_ORDER, f"round of a {header.kind.label} frame is {header.round}, expected 0", 8
         )
 
 

@@ -38,7 +38,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message of either side. `fingerprint` and `nonce` are 32 bytes each; the nonce is fresh a connection."""
+    """The first message of either side. `fingerprint` and `nonce` have 32 bytes; the nonce is fresh a connection."""
 
     rank: int
     world: int
@@ -68,7 +68,7 @@ def decode_hello(payload: Payload) -> Hello:
 
 
 def judge_hello(ours: Hello, side: Side, peer: Hello) -> None:
-    """Judge the peer's hello against ours, we being `side`: world, fingerprint, channel, rank, in this order (wire.md 4).
+    """Judge the peer's hello against ours, we being `side`: world, fingerprint, channel, rank in turn (wire.md 4).
 
     Raises ProtocolError `wrong_world`, `wrong_fingerprint`, `wrong_channel` or `wrong_rank`.
     """
@@ -114,7 +114,10 @@ def make_proof(key: bytes, side: Side, dialer_hello: bytes, acceptor_hello: byte
 
 
 def check_proof(key: bytes, side: Side, dialer_hello: bytes, acceptor_hello: bytes, proof: Payload) -> None:
-    """Check, in constant time, a proof that `side` sent. Raises ProtocolError `truncated`, `too_long` or `wrong_key`."""
+    """Check, in constant time, a proof that `side` sent.
+
+    Raises ProtocolError `truncated`, `too_long` or `wrong_key`.
+    """
     _judge_exact(proof, PROOF_BYTES, "proof")
     if not hmac.compare_digest(make_proof(key, side, dialer_hello, acceptor_hello), bytes(proof)):
         raise ProtocolError(ErrorCode.WRONG_KEY, "the peer's proof does not match: it holds another key")

@@ -7,7 +7,6 @@ its nonce) and holds no lock: one thread may read while another writes, once the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ropeway.wire.boot import Describe, Ready, decode_describe, decode_ready
 from ropeway.wire.conversation import Conversation, State
@@ -26,7 +25,8 @@ from ropeway.wire.events import (
     TokensHeard,
 )
 from ropeway.wire.frames import HEADER_BYTES, Channel, Header, Kind, decode_header, encode_header
-from ropeway.wire.hello import KEY_BYTES, Hello, Side, check_proof, decode_hello, judge_hello, make_proof
+from ropeway.wire.handshake import Handshake
+from ropeway.wire.hello import Hello, Side
 from ropeway.wire.plan import decode_plan
 from ropeway.wire.results import Done, Fate, FateKind, Tokens, decode_done, decode_fate, decode_tokens
 
@@ -37,11 +37,11 @@ Buffers = tuple[bytes | memoryview, ...]
 class Link:
     """One end of one connection.
 
-    `side` is ours. `channel` is what we dial for; an acceptor may pass None and takes the dialer's word (`hello.channel`
-    is then replaced by it). `hello` is ours, with a fresh nonce; `key` has 32 bytes. `accept` judges the peer's hello
-    further (a rank that is connected already: `duplicate_rank`) before it has proved itself, so it must keep nothing.
-    `lend` gives the memory for a rows frame, once its header is judged; it raises ProtocolError `rows_length` where the
-    plan implies another length, and may block until that plan is known.
+    `side` is ours. `channel` is what we dial for; an acceptor may pass None and takes the dialer's word. It overrides
+    `hello.channel`. `hello` is ours, with a fresh nonce; `key` has 32 bytes. `accept` judges the peer's hello further
+    (a rank that is connected already: `duplicate_rank`) before it has proved itself, so it must keep nothing. `lend`
+    gives the memory for a rows frame, once its header is judged; it raises ProtocolError `rows_length` where the plan
+    implies another length, and may block until that plan is known. Raises ValueError for a bad key or a missing channel.
     """
 
     def __init__(
@@ -53,18 +53,9 @@ class Link:
         accept: Callable[[Hello], None] | None = None,
         lend: Callable[[Header], memoryview] | None = None,
     ) -> None:
-        if len(key) != KEY_BYTES:
-            raise ValueError(f"key: {len(key)} bytes, expected {KEY_BYTES}")
-        if channel is None and side is Side.DIALER:
-            raise ValueError("channel: a dialer must name one")
         self._side = side
-        self._channel = channel
-        self._hello = hello if channel is None else replace(hello, channel=channel)
-        self._key = key
-        self._accept = accept
+        self._handshake = Handshake(side, channel, hello, key, accept)
         self._lend = lend
-        self._peer: Hello | None = None
-        self._hellos: dict[Side, bytes] = {}
         self._conversation = Conversation()
         self._outgoing: list[bytes] = []
         self._error: ProtocolError | None = None
@@ -73,7 +64,7 @@ class Link:
         self._view = self._scratch
         self._filled = 0
         if side is Side.DIALER:
-            self._say_hello()
+            self._queue(Kind.HELLO, self._handshake.make_hello())
 
     @property
     def proved(self) -> bool:
@@ -83,7 +74,7 @@ class Link:
     @property
     def peer(self) -> Hello | None:
         """The peer's hello, once heard; believe it only where `proved`."""
-        return self._peer
+        return self._handshake.peer
 
     # Reading
 
@@ -111,20 +102,22 @@ class Link:
             raise
 
     def eof(self) -> None:
-        """The peer has closed. Raises ProtocolError `truncated` inside a frame, `peer_lost` where nothing announced it."""
+        """The peer has closed.
+
+        Raises ProtocolError `truncated` inside a frame, `peer_lost` where no fate announced it (a probe needs none).
+        """
         if self._error is not None:
             raise self._error
         if self._header is not None or self._filled:
             missing = len(self._view) - self._filled
             what = "header" if self._header is None else f"{self._header.kind.label} frame"
-            self._error = ProtocolError(ErrorCode.TRUNCATED, f"the connection ended {missing} bytes short of a {what}")
-            raise self._error
+            raise ProtocolError(ErrorCode.TRUNCATED, f"the connection ended {missing} bytes short of a {what}")
         conversation = self._conversation
-        if conversation.state is State.PROBE or conversation.ended(self._side.other):
-            return
-        raise ProtocolError(
-            ErrorCode.PEER_LOST, f"the connection ended in state {conversation.state.label}, without a fate"
-        )
+        if conversation.state is not State.PROBE and not conversation.ended(self._side.other):
+            raise ProtocolError(
+                ErrorCode.PEER_LOST,
+                f"the connection ended without a fate, while it waited for {conversation.state.label}",
+            )
 
     def _complete(self) -> Event | None:
         """The header or the payload is complete."""
@@ -178,45 +171,46 @@ class Link:
                 self._judge_rank(ready.rank, 8)
                 return ReadyHeard(ready)
             case Kind.FATE:
-                fate = decode_fate(payload)
-                if fate.what is not FateKind.DRAIN:
-                    self._conversation.end(self._side.other)
-                return FateHeard(fate, self.proved)
+                return self._hear_fate(payload)
             case Kind.PROBE:
                 return ProbeHeard(header.round, header.length)
             case Kind.ECHO:
                 return EchoHeard(header.round)
 
     def _judge_rank(self, rank: int, at: int) -> None:
-        assert self._peer is not None
-        if rank != self._peer.rank:
-            raise ProtocolError(ErrorCode.WRONG_RANK, f"rank is {rank}, the peer's hello said {self._peer.rank}", at)
+        peer = self._handshake.peer
+        assert peer is not None
+        if rank != peer.rank:
+            raise ProtocolError(ErrorCode.WRONG_RANK, f"rank is {rank}, the peer's hello said {peer.rank}", at)
 
     def _hear_hello(self, payload: memoryview) -> None:
-        peer = decode_hello(payload)
-        if self._channel is None:
-            self._channel = peer.channel
-            self._hello = replace(self._hello, channel=peer.channel)
-        judge_hello(self._hello, self._side, peer)
-        if self._accept is not None:
-            self._accept(peer)
-        self._peer = peer
-        self._hellos[self._side.other] = bytes(payload)
-        dialer = peer if self._side is Side.ACCEPTOR else self._hello
-        self._conversation.channel = peer.channel
-        self._conversation.edge_back = peer.channel is Channel.ROWS and dialer.rank == dialer.world - 1
+        handshake = self._handshake
+        handshake.hear_hello(payload)
+        self._conversation.channel = handshake.channel
+        self._conversation.edge_back = handshake.edge_back
         if self._side is Side.ACCEPTOR:
-            self._say_hello()
+            self._queue(Kind.HELLO, handshake.make_hello())
         else:
-            self._prove()
+            self._queue(Kind.PROOF, handshake.make_proof())
 
     def _hear_proof(self, payload: memoryview) -> HelloDone:
-        assert self._peer is not None
-        hellos = self._hellos
-        check_proof(self._key, self._side.other, hellos[Side.DIALER], hellos[Side.ACCEPTOR], payload)
+        handshake = self._handshake
+        handshake.hear_proof(payload)
         if self._side is Side.ACCEPTOR:
-            self._prove()
-        return HelloDone(self._peer)
+            self._queue(Kind.PROOF, handshake.make_proof())
+        assert handshake.peer is not None
+        return HelloDone(handshake.peer)
+
+    def _hear_fate(self, payload: memoryview) -> FateHeard:
+        fate = decode_fate(payload)
+        peer = self._handshake.peer
+        if self.proved and peer is not None and fate.rank >= peer.world:
+            raise ProtocolError(
+                ErrorCode.WRONG_RANK, f"the fate began at rank {fate.rank} in a world of {peer.world}", 4
+            )
+        if fate.what is not FateKind.DRAIN:
+            self._conversation.end(self._side.other)
+        return FateHeard(fate, self.proved)
 
     # Writing
 
@@ -225,23 +219,17 @@ class Link:
         due, self._outgoing = self._outgoing, []
         return due
 
-    def _say_hello(self) -> None:
-        payload = self._hello.encode()
-        self._hellos[self._side] = payload
-        self._outgoing.append(self._head(Kind.HELLO, len(payload)) + payload)
-
-    def _prove(self) -> None:
-        hellos = self._hellos
-        payload = make_proof(self._key, self._side, hellos[Side.DIALER], hellos[Side.ACCEPTOR])
-        self._outgoing.append(self._head(Kind.PROOF, len(payload)) + payload)
+    def _queue(self, kind: Kind, payload: bytes) -> None:
+        self._outgoing.append(self._head(kind, len(payload)) + payload)
 
     def _head(self, kind: Kind, length: int, round_: int = 0, rows: int = 0, part: int = 0) -> bytes:
         """The header of a frame of ours, judged as the peer will judge it. Raises ProtocolError, our own mistake."""
         if self._error is not None and kind is not Kind.FATE:
             raise self._error
         header = Header(kind, round_, rows, part, length)
+        raw = encode_header(header)
         self._conversation.judge(self._side, header)
-        return encode_header(header)
+        return raw
 
     def send_describe(self, describe: Describe) -> Buffers:
         """A stage's description, to rank 0."""
@@ -273,7 +261,7 @@ class Link:
 
     def send_alive(self) -> Buffers:
         """A stage's answer to a keep-alive: a done that repeats the round of its last one, 0 before the first."""
-        return self.send_done(self._conversation.last_round(self._side), Done(self._hello.rank))
+        return self.send_done(self._conversation.last_round(self._side), Done(self._handshake.rank))
 
     def send_fate(self, fate: Fate) -> Buffers:
         """How the ring ends, or that it will. Legal at any time until one that ends it, also after an error."""

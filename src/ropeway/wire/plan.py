@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from ropeway.wire.entries import CacheAction, CacheOp, Op, Returns, StreamEntry
@@ -66,8 +67,7 @@ class Plan:
         rows = self.rows
         if not rows:
             return []
-        edges = (0, *self.cuts, rows)
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(pairwise((0, *self.cuts, rows)))
 
     def returns_for(self, index: int) -> int:
         """How many of the last rows of entry `index` come back to rank 0."""

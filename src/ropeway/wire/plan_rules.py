@@ -1,4 +1,4 @@
-"""The rules of a plan that the plan alone can tell (wire.md 7), in the order of wire.md 9; shared by encoder and decoder."""
+"""The rules of wire.md 7 that a plan alone can tell, in the order of wire.md 9; encoder and decoder share them."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ class Tokens:
 def decode_tokens(payload: Payload) -> Tokens:
     """Decode a tokens payload.
 
-    Raises ProtocolError `truncated`, `reserved_not_zero`, `too_long`, `bad_value` (done), `empty_rows` or `stream_order`.
+    Raises ProtocolError `truncated`, `reserved_not_zero`, `too_long`, `bad_value` (done), `empty_rows` or
+    `stream_order`.
     """
     judge_least(len(payload), _TOKENS.size, "tokens payload")
     count, spare = _TOKENS.unpack_from(payload)
@@ -136,7 +137,7 @@ def decode_done(payload: Payload) -> Done:
 
 
 class FateKind(IntEnum):
-    """How a ring ends, or that it is about to: by a failure, an orderly stop, or a drain (no end of the connection yet)."""
+    """How a ring ends: by a failure, by an orderly stop, or, announced by a drain, some time later."""
 
     FAIL = 1
     STOP = 2
