@@ -41,7 +41,7 @@ class Link:
     `hello.channel`. `hello` is ours, with a fresh nonce; `key` has 32 bytes. `accept` judges the peer's hello further
     (a rank that is connected already: `duplicate_rank`) before it has proved itself, so it must keep nothing. `lend`
     gives the memory for a rows frame, once its header is judged; it raises ProtocolError `rows_length` where the plan
-    implies another length, and may block until that plan is known. Raises ValueError for a bad key or a missing channel.
+    implies another length, and may block until that plan is known. Raises ValueError for a bad key or no channel.
     """
 
     def __init__(
