@@ -1,0 +1,71 @@
+"""The flags that commands share, and how what goes wrong becomes a line for people and an exit status.
+
+Exit statuses: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 70 the ring ended in failure;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ropeway.checkpoints.errors import CheckpointError
+from ropeway.engines.base import EngineError
+from ropeway.launch.rank import EXIT_FAILED, EXIT_RING
+from ropeway.transport.ring import RingLost
+from ropeway.types import SamplerAt
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, or: demo")]
+Stages = Annotated[int, typer.Option("--stages", min=1, help="How many stages of nearly equal size.")]
+Cuts = Annotated[str | None, typer.Option("--cuts", metavar="10,20", help="Where to cut instead: first layer of each later stage.")]
+Sampler = Annotated[SamplerAt, typer.Option("--sampler", help="Who has the head: rank 0 (first) or the last rank (last; greedy only).")]
+Threads = Annotated[int, typer.Option("--threads", min=0, help="CPU threads a stage; 0 shares the cores out among the stages here.")]
+Context = Annotated[int, typer.Option("--context", min=1, help="Most positions (prompt and reply) of a stream.")]
+Parallel = Annotated[int, typer.Option("--parallel", min=1, max=256, help="Most streams at once.")]
+Part = Annotated[int, typer.Option("--part", min=1, help="Most rows of a prompt that cross a boundary together.")]
+GpuLayers = Annotated[int, typer.Option("--gpu-layers", min=-1, help="Layers to offload where the build can; -1: all.")]
+VerifyWeights = Annotated[bool, typer.Option("--verify-weights", help="Put every tensor's digest into the fingerprint (reads the whole file).")]
+RingOption = Annotated[str | None, typer.Option("--ring", metavar="HOST:PORT,...", help="Every rank's address in order, for a ring over several machines.")]
+Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The ring's key file (ropeway key new FILE).")]
+Listen = Annotated[str | None, typer.Option("--listen", metavar="HOST:PORT", help="Listen here instead of at this rank's address in --ring.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+
+def parse_cuts(text: str | None) -> tuple[int, ...] | None:
+    """'10,20' as (10, 20). Raises ValueError."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"cuts: {text!r} is not a list of layers such as 10,20") from None
+
+
+def fail(text: str, status: int) -> typer.Exit:
+    """Say what went wrong on standard error; the exit to raise."""
+    sys.stdout.flush()
+    sys.stderr.write(f"ropeway: {text}\n")
+    return typer.Exit(status)
+
+
+@contextmanager
+def people() -> Iterator[None]:
+    """Turn the errors that a person can do something about into a line and an exit status."""
+    try:
+        yield
+    except ValueError as error:
+        raise fail(str(error), EXIT_USAGE) from error
+    except (CheckpointError, EngineError) as error:
+        raise fail(str(error), EXIT_FAILED) from error
+    except RingLost as error:
+        raise fail(str(error), EXIT_RING) from error
+    except KeyboardInterrupt:
+        raise fail("interrupted", EXIT_INTERRUPTED) from None
