@@ -1,0 +1,33 @@
+# Needs Python 3.11 or newer, make and a package registry; nothing else.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(if $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo ok),$(p))))
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.installed  ## split a real model in two and have it say hello
+	@$(BIN)/ropeway demo
+
+test: lint  ## ruff, mypy --strict and pytest
+	@$(BIN)/pytest -q
+
+lint: $(VENV)/.tested
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+$(VENV)/.installed: pyproject.toml
+	@$(if $(PYTHON),,$(error Ropeway needs Python 3.11 or newer; set PYTHON to one))
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	@echo "installing what the tests need"
+	@$(PIP) -e '.[test]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
