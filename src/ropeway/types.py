@@ -86,6 +86,15 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Consecutive rows of one stream in a batch: `rows` rows at positions first..first+rows of `slot`."""
+
+    slot: int
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Which rank holds which layers, who has the head, and the boundary between them.
 
@@ -105,7 +114,9 @@ class Layout:
         at = 0
         for rank, (first, end) in enumerate(self.ranges):
             if first != at or end <= first:
-                raise ValueError(f"ranges: rank {rank} has layers {first}..{end}, expected to start at {at} and be non-empty")
+                raise ValueError(
+                    f"ranges: rank {rank} has layers {first}..{end}, expected to start at {at} and be non-empty"
+                )
             at = end
         if at != self.layers:
             raise ValueError(f"ranges: the stages end at layer {at}, the model has {self.layers}")

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ropeway.types import Backend, Boundary, EngineKind, KvDtype
+from ropeway.types import Span as Span
 
 Logits = npt.NDArray[np.float32]
 """Shape [rows, vocabulary]."""
@@ -24,15 +25,6 @@ NO_STATES = 0xFFFFFFFF
 
 class EngineError(Exception):
     """The engine could not load or compute; the text is for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Consecutive rows of one stream in a batch: `rows` rows at positions first..first+rows of `slot`."""
-
-    slot: int
-    first: int
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
