@@ -62,8 +62,11 @@ def storing(path: Path, nbytes: int) -> Iterator[None]:
                 f"{path.parent}: the disk is full: {path.name} needs {_megabytes(nbytes)}, "
                 f"{_megabytes(free)} are free; make room or set ROPEWAY_CACHE to another place"
             ) from error
+        why = error.strerror or error
+        if isinstance(error, (FileExistsError, NotADirectoryError)):
+            why = "something else is where its directory should be"
         raise CheckpointError(
-            f"{path}: cannot be stored: {error.strerror or error}; set ROPEWAY_CACHE to a place that can be written"
+            f"{path}: cannot be stored: {why}; set ROPEWAY_CACHE to a place that can be written"
         ) from error
 
 

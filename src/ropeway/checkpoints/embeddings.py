@@ -32,7 +32,9 @@ class EmbeddingTable:
     def rows(self, tokens: Sequence[int]) -> Rows:
         """The rows of `tokens`. Raises ValueError for an id outside the vocabulary."""
         ids = np.asarray(tokens, np.int64)
-        if ids.size and not 0 <= ids.min() <= ids.max() < self.vocabulary:
+        if not ids.size:
+            return np.empty((0, self.width), np.float32)
+        if not 0 <= ids.min() <= ids.max() < self.vocabulary:
             raise ValueError(f"tokens: an id is outside the vocabulary of {self.vocabulary}")
         return self._dequantize(self._raw[ids])
 

@@ -1,8 +1,9 @@
 """The recipe of a stage's own GGUF, which llama.cpp loads as it is: a pure function of the checkpoint's header.
 
 A stage is fed rows instead of tokens, so it needs no vocabulary. One more layer of zeros lets the output of its last
-real layer be read as that layer's input. The head alone stands behind one layer of zeros, which passes rows through
-unchanged, because a model without layers does not load.
+real layer be read as that layer's input; the model's last layer has none behind it, so that it runs on just the rows
+that are wanted, as it does in the whole model. The head alone stands behind one layer of zeros, which passes rows
+through unchanged, because a model without layers does not load.
 """
 
 from __future__ import annotations
@@ -36,9 +37,14 @@ _KEPT_GENERAL = ("general.architecture", "general.name", "general.file_type", "g
 
 
 class SliceKind(Enum):
-    """`stage`: layers and an extra layer of zeros. `tail`: layers and the head. `head`: the head alone."""
+    """What a slice holds.
+
+    `stage`: layers and an extra layer of zeros. `last`: the model's last layers, without the head. `tail`: the last
+    layers and the head. `head`: the head alone.
+    """
 
     STAGE = "stage"
+    LAST = "last"
     TAIL = "tail"
     HEAD = "head"
 
@@ -85,7 +91,7 @@ def plan_slice(gguf: GgufFile, first: int, end: int, head: bool) -> SlicePlan:
     if head and end != layers:
         raise CheckpointError(f"{gguf.path}: the head stands behind layer {layers}, not behind layer {end}")
     by_layer = _tensors_by_layer(gguf, layers)
-    kind = SliceKind.HEAD if first == end else SliceKind.TAIL if head else SliceKind.STAGE
+    kind = _kind(first, end, head, layers)
     width = gguf.tensors[EMBEDDINGS].shape[0]
     if head:
         # llama.cpp takes the embeddings as the output matrix where there is no other. Nothing here reads embeddings.
@@ -101,7 +107,15 @@ def plan_slice(gguf: GgufFile, first: int, end: int, head: bool) -> SlicePlan:
         tensors += [_copy(info, _rename(info.name, layer - first)) for info in by_layer[layer]]
     if kind is SliceKind.STAGE:
         tensors += _extra_layer(by_layer[end - 1], end - first)
-    return SlicePlan(kind, first, end, _stage_fields(gguf, first, end, head), tuple(tensors))
+    return SlicePlan(kind, first, end, _stage_fields(gguf, first, end, kind), tuple(tensors))
+
+
+def _kind(first: int, end: int, head: bool, layers: int) -> SliceKind:
+    if first == end:
+        return SliceKind.HEAD
+    if head:
+        return SliceKind.TAIL
+    return SliceKind.LAST if end == layers else SliceKind.STAGE
 
 
 def _tensors_by_layer(gguf: GgufFile, layers: int) -> list[list[TensorInfo]]:
@@ -174,9 +188,10 @@ def _fields(gguf: GgufFile, layers: int, vocabulary: int) -> dict[str, Field]:
     return fields
 
 
-def _stage_fields(gguf: GgufFile, first: int, end: int, head: bool) -> dict[str, Field]:
-    extra = 0 if head else 1
-    fields = _fields(gguf, end - first + extra, vocabulary_size(gguf) if head else STAGE_VOCABULARY)
+def _stage_fields(gguf: GgufFile, first: int, end: int, kind: SliceKind) -> dict[str, Field]:
+    extra = 1 if kind is SliceKind.STAGE else 0
+    vocabulary = vocabulary_size(gguf) if kind is SliceKind.TAIL else STAGE_VOCABULARY
+    fields = _fields(gguf, end - first + extra, vocabulary)
     prefix, layers = gguf.architecture + ".", layer_count(gguf)
     for key, field in fields.items():
         if field.kind is not ValueType.ARRAY:

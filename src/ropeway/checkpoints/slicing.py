@@ -18,7 +18,7 @@ from ropeway.checkpoints.slice_plan import Fill, PlannedTensor, SliceKind, Slice
 SLICES = "slices"
 """Where slices lie inside the cache."""
 
-_NAME = re.compile(r"[0-9a-f]{32}-(stage|tail|head)-(\d+)-(\d+)\.gguf")
+_NAME = re.compile(r"[0-9a-f]{32}-(stage|last|tail|head)-(\d+)-(\d+)\.gguf")
 
 
 @dataclass(frozen=True, slots=True)
