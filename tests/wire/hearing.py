@@ -1,0 +1,75 @@
+"""Joins a link to bytes by hand, in any pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import repeat
+
+from ropeway.wire import Channel, ErrorCode, Event, Header, Hello, HelloDone, Link, ProtocolError, Ready
+from wire.golden_files import KEY, Golden, listener
+from wire.golden_values import LLAMACPP
+
+READY = Ready(1, load_ms=1800, warm_ms=40, weights_bytes=35_000_000)
+
+
+def lend(header: Header) -> memoryview:
+    """Memory for any rows frame that a test sends."""
+    if header.length > 1 << 16:
+        raise ProtocolError(ErrorCode.ROWS_LENGTH, f"{header.length} bytes of rows in a test", 24)
+    return memoryview(bytearray(header.length))
+
+
+def refuse(hello: Hello) -> None:
+    """As if every rank were connected already."""
+    raise ProtocolError(ErrorCode.DUPLICATE_RANK, f"rank {hello.rank} is connected already")
+
+
+def make_link(hears: str, accept: Callable[[Hello], None] | None = None) -> Link:
+    """The link of a conversation file's listener."""
+    side, channel, hello = listener(hears)
+    return Link(side, channel, hello, KEY, accept, lend)
+
+
+def feed(link: Link, raw: bytes | memoryview, sizes: Iterable[int] = repeat(1 << 20)) -> list[Event]:
+    """What the link hears when `raw` comes in pieces of at most these sizes."""
+    events: list[Event] = []
+    rest = memoryview(raw)
+    for size in sizes:
+        if not rest:
+            break
+        room = link.buffer()
+        count = min(size, len(room), len(rest))
+        room[:count] = rest[:count]
+        rest = rest[count:]
+        event = link.received(count)
+        if event is not None:
+            events.append(event)
+            answer(link, event)
+    assert not rest, "the sizes must cover the bytes"
+    return events
+
+
+def answer(link: Link, event: Event) -> None:
+    """What a stage sends to rank 0 before it may hear plans: its description, and that it is ready."""
+    if isinstance(event, HelloDone) and event.peer.channel is Channel.CONTROL and event.peer.rank == 0:
+        link.send_describe(LLAMACPP)
+        link.send_ready(READY)
+
+
+def hear(golden: Golden) -> list[Event]:
+    """Hear a whole conversation file and then the connection's end."""
+    link = make_link(golden.hears, refuse if golden.error == "duplicate_rank" else None)
+    events = feed(link, golden.raw)
+    if golden.error == "truncated":
+        link.eof()
+    return events
+
+
+def shake_hands(dialer: Link, acceptor: Link) -> None:
+    """Join both ends until nothing is left to say."""
+    while (there := dialer.outgoing()) or (back := acceptor.outgoing()):
+        for frame in there:
+            feed(acceptor, frame)
+        back = acceptor.outgoing()
+        for frame in back:
+            feed(dialer, frame)
