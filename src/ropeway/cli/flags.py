@@ -25,17 +25,34 @@ EXIT_INTERRUPTED = 130
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, or: demo")]
 Stages = Annotated[int, typer.Option("--stages", min=1, help="How many stages of nearly equal size.")]
-Cuts = Annotated[str | None, typer.Option("--cuts", metavar="10,20", help="Where to cut instead: first layer of each later stage.")]
-Sampler = Annotated[SamplerAt, typer.Option("--sampler", help="Who has the head: rank 0 (first) or the last rank (last; greedy only).")]
-Threads = Annotated[int, typer.Option("--threads", min=0, help="CPU threads a stage; 0 shares the cores out among the stages here.")]
+Cuts = Annotated[
+    str | None, typer.Option("--cuts", metavar="10,20", help="Where to cut instead: first layer of each later stage.")
+]
+Sampler = Annotated[
+    SamplerAt, typer.Option("--sampler", help="Who has the head: rank 0 (first) or the last rank (last; greedy only).")
+]
+Threads = Annotated[
+    int, typer.Option("--threads", min=0, help="CPU threads a stage; 0 shares the cores out among the stages here.")
+]
 Context = Annotated[int, typer.Option("--context", min=1, help="Most positions (prompt and reply) of a stream.")]
 Parallel = Annotated[int, typer.Option("--parallel", min=1, max=256, help="Most streams at once.")]
 Part = Annotated[int, typer.Option("--part", min=1, help="Most rows of a prompt that cross a boundary together.")]
 GpuLayers = Annotated[int, typer.Option("--gpu-layers", min=-1, help="Layers to offload where the build can; -1: all.")]
-VerifyWeights = Annotated[bool, typer.Option("--verify-weights", help="Put every tensor's digest into the fingerprint (reads the whole file).")]
-RingOption = Annotated[str | None, typer.Option("--ring", metavar="HOST:PORT,...", help="Every rank's address in order, for a ring over several machines.")]
+VerifyWeights = Annotated[
+    bool,
+    typer.Option("--verify-weights", help="Put every tensor's digest into the fingerprint (reads the whole file)."),
+]
+RingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ring", metavar="HOST:PORT,...", help="Every rank's address in order, for a ring over several machines."
+    ),
+]
 Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The ring's key file (ropeway key new FILE).")]
-Listen = Annotated[str | None, typer.Option("--listen", metavar="HOST:PORT", help="Listen here instead of at this rank's address in --ring.")]
+Listen = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="HOST:PORT", help="Listen here instead of at this rank's address in --ring."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 

@@ -64,7 +64,9 @@ def _side_by_side(boxes: list[list[str]], row_bytes: int, chain: bool) -> str:
     middle = height // 2
     lines = []
     for y in range(height):
-        arrow = f"{row_bytes:,} B".center(_ARROW) if y == middle - 1 else (" ───────▶  " if y == middle else " " * _ARROW)
+        arrow = (
+            f"{row_bytes:,} B".center(_ARROW) if y == middle - 1 else (" ───────▶  " if y == middle else " " * _ARROW)
+        )
         left = "┌▶ " if y == middle else "│  " if y > middle else "   "
         right = " ─┐" if y == middle else "  │" if y > middle else "   "
         lines.append(left + arrow.join(box[y] for box in padded) + right)

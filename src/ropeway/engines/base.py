@@ -72,7 +72,7 @@ class Engine(Protocol):
     def capacities(self) -> Capacities: ...
     @property
     def weights_bytes(self) -> int:
-        """Bytes of the checkpoint that this stage holds: its layers, and the embeddings and the head where it has them."""
+        """Bytes of the checkpoint that this stage holds: its layers, the embeddings and the head where it has them."""
         ...
 
     def load(self) -> None:
@@ -83,10 +83,14 @@ class Engine(Protocol):
         """Write the embedding rows of `tokens` into `out` (len(tokens) rows)."""
         ...
 
-    def forward(self, spans: Sequence[Span], rows: memoryview, out: memoryview) -> None:
+    def forward(
+        self, spans: Sequence[Span], rows: memoryview, out: memoryview, wanted: Sequence[int] | None = None
+    ) -> None:
         """Run the layers over a part's rows; `out` gets as many rows, complete when the call returns.
 
-        The spans' rows follow one another in `rows`; a slot occurs at most once. Raises EngineError.
+        The spans' rows follow one another in `rows`; a slot occurs at most once. The stage that has the last layer may
+        be told which rows go on, `wanted`: indices in the part, ascending; `out` then gets just those. Raises
+        EngineError.
         """
         ...
 
@@ -97,8 +101,12 @@ class Engine(Protocol):
         """
         ...
 
-    def head(self, rows: memoryview, count: int) -> Logits:
-        """Norm and output matrix over `count` rows that came back from the last stage: [count, vocabulary]."""
+    def head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
+        """Norm and output matrix over rows that came back from the last stage: [len(wanted), vocabulary].
+
+        `rows` are a part's rows `wanted`, just those; `spans` are that part's, since the bits of some matrices depend
+        on which rows are multiplied together.
+        """
         ...
 
     def keep(self, slot: int, length: int) -> None:

@@ -190,7 +190,9 @@ def _module_path() -> str:
     if spec is None or not spec.submodule_search_locations:
         raise EngineError("llama.cpp is not installed: pip install 'xllamacpp==2026.10.11549'")
     folder = spec.submodule_search_locations[0]
-    found = sorted(glob.glob(os.path.join(folder, "xllamacpp*.so")) + glob.glob(os.path.join(folder, "xllamacpp*.dylib")))
+    found = sorted(
+        glob.glob(os.path.join(folder, "xllamacpp*.so")) + glob.glob(os.path.join(folder, "xllamacpp*.dylib"))
+    )
     if not found:
         raise EngineError(f"no llama.cpp library in {folder}: reinstall xllamacpp")
     return found[0]
@@ -215,7 +217,9 @@ def load() -> LlamaCpp:
         raise EngineError(f"{path} does not give llama.cpp's functions: {error}") from error
     if build not in KNOWN_BUILDS:
         known = ", ".join(f"b{b}" for b in KNOWN_BUILDS)
-        raise EngineError(f"llama.cpp here is build b{build}; this binding knows {known}: pip install 'xllamacpp==2026.10.11549'")
+        raise EngineError(
+            f"llama.cpp here is build b{build}; this binding knows {known}: pip install 'xllamacpp==2026.10.11549'"
+        )
     _self_test(ffi, lib, build)
     llama = LlamaCpp(ffi, lib, build)
     lib.llama_backend_init()

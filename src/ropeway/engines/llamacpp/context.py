@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ropeway.engines.base import EngineError, Logits, Span
+from ropeway.engines.base import EngineError, Logits
 from ropeway.engines.llamacpp import binding
 from ropeway.engines.llamacpp.batch import Batch
+from ropeway.engines.llamacpp.pieces import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,6 @@ class ContextSize:
     batch: int
     threads: int
     gpu_layers: int = 0
-    unified: bool = False
-    """One KV pool for all sequences, so that a decode is always one graph with its rows in order."""
 
 
 class Context:
@@ -39,15 +38,14 @@ class Context:
         params.n_seq_max = size.sequences
         params.n_batch = params.n_ubatch = size.batch
         params.n_threads = params.n_threads_batch = size.threads
-        params.kv_unified = size.unified
         if eval_callback is not None:
             params.cb_eval = eval_callback
         self._context = self._lib.llama_init_from_model(self._model, params)
         if self._context == self._ffi.NULL:
             self._lib.llama_model_free(self._model)
             raise EngineError(
-                f"{path.name}: no memory for {size.sequences} streams of {size.positions} positions: {llama.take_error()}; "
-                "lower --context or --parallel"
+                f"{path.name}: no memory for {size.sequences} streams of {size.positions} positions: "
+                f"{llama.take_error()}; lower --context or --parallel"
             )
         self._memory = self._lib.llama_get_memory(self._context)
         self.vocabulary = int(self._lib.llama_vocab_n_tokens(self._lib.llama_model_get_vocab(self._model)))
@@ -59,20 +57,18 @@ class Context:
         """Have every decode keep the input rows of `layer`."""
         getattr(self._lib, binding.LAYER_INPUT_SETTER)(self._context, layer, True)
 
-    def decode_rows(self, spans: Sequence[Span], rows: memoryview, outputs: Sequence[int] | None) -> int:
-        """Decode hidden rows; gives their number. Raises EngineError."""
-        count = self._batch.place(spans, outputs)
+    def decode_rows(self, piece: Piece, rows: memoryview) -> None:
+        """Run one piece of a batch on hidden rows, which lie in its own order. Raises EngineError."""
+        self._batch.place(piece.spans, piece.wanted)
         held = self._batch.use_rows(rows)
         self._decode()
         del held
-        return count
 
-    def decode_tokens(self, spans: Sequence[Span], tokens: Sequence[int], outputs: Sequence[int] | None) -> int:
-        """Decode token ids, which the model embeds itself; gives their number. Raises EngineError."""
-        count = self._batch.place(spans, outputs)
+    def decode_tokens(self, piece: Piece, tokens: Sequence[int]) -> None:
+        """Run one piece of a batch on token ids, which the model embeds itself. Raises EngineError."""
+        self._batch.place(piece.spans, piece.wanted)
         self._batch.use_tokens(tokens)
         self._decode()
-        return count
 
     def _decode(self) -> None:
         status = self._lib.llama_decode(self._context, self._batch.struct[0])

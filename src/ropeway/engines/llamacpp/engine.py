@@ -8,18 +8,26 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from ropeway.checkpoints.embeddings import EmbeddingTable
 from ropeway.checkpoints.families import EMBEDDINGS, OUTPUT, OUTPUT_NORM, layer_count
+from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.checkpoints.slicing import slice_stage
 from ropeway.engines.base import Capacities, EngineConfig, EngineError, Logits, Span
 from ropeway.engines.llamacpp import binding
 from ropeway.engines.llamacpp.context import Context, ContextSize
+from ropeway.engines.llamacpp.pieces import Piece, cut_batch
 from ropeway.engines.llamacpp.tap import OutputTap
 from ropeway.types import Backend, Boundary, EngineKind, KvDtype
 
 LAYER_INPUT_ARCHITECTURES = frozenset({"llama", "qwen3"})
-"""Architectures whose graphs keep their layers' inputs; the others are read through the eval callback."""
+"""Architectures whose graphs keep their layers' inputs, so that a stage's output is the input of one more layer of
+zeros. The others, and the model's last layer, are read through the eval callback."""
+
+_BATCH_SENSITIVE = frozenset({GgmlType.F32, GgmlType.F16, GgmlType.BF16})
+"""Matrix types whose products may have other bits when other rows are multiplied beside them."""
 
 _DEVICE_BACKENDS = {"CUDA": Backend.CUDA, "ROCm": Backend.ROCM, "HIP": Backend.ROCM, "Vulkan": Backend.VULKAN,
                     "Metal": Backend.METAL, "MTL": Backend.METAL}  # fmt: skip
@@ -30,7 +38,8 @@ _ACCELERATORS = (1, 2)
 class LlamaCppEngine:
     """Layers first..end of a GGUF. Raises EngineError or CheckpointError when it cannot be loaded.
 
-    `tap` forces the eval callback (True) or the library's own extraction (False); None lets the architecture decide.
+    `tap` forces the eval callback (True) or, before the last layer, the library's own extraction (False); None lets
+    the architecture decide.
     """
 
     kind = EngineKind.LLAMACPP
@@ -42,9 +51,10 @@ class LlamaCppEngine:
         self._gguf = gguf = GgufFile.open(config.model)
         self._layers = layer_count(gguf)
         self._held = config.end - config.first
-        self._fused = config.head and config.end == self._layers
-        self._use_tap = gguf.architecture not in LAYER_INPUT_ARCHITECTURES if tap is None else tap
-        self.backend, self._gpu_layers = _device(self._llama, config.gpu_layers)
+        self._last = config.end == self._layers
+        self._fused = config.head and self._last
+        self._use_tap = self._last or (gguf.architecture not in LAYER_INPUT_ARCHITECTURES if tap is None else tap)
+        self.backend, self._gpu_layers = offload(config.gpu_layers)
         self.boundary = Boundary(gguf.metadata.integer(f"{gguf.architecture}.embedding_length"))
         self.capacities = Capacities(
             chunk=config.chunk,
@@ -54,6 +64,8 @@ class LlamaCppEngine:
             kv_rows=config.context * config.parallel,
         )
         self.weights_bytes = _held_bytes(gguf, config)
+        output = gguf.tensors.get(OUTPUT, gguf.tensors[EMBEDDINGS])
+        self._head_bits_stand_alone = output.type not in _BATCH_SENSITIVE
         self._tap: OutputTap | None = None
         self._contexts: list[Context] = []
         self._table = EmbeddingTable(gguf) if config.embed else None
@@ -61,7 +73,7 @@ class LlamaCppEngine:
     def load(self) -> None:
         """Cut the stage's file out of the checkpoint (once), load it, and run it once."""
         config, gguf = self._config, self._gguf
-        size = stage_size(config, unified=self._use_tap, gpu_layers=self._gpu_layers)
+        size = stage_size(config, self._gpu_layers)
         callback = None
         if self._use_tap and not self._fused:
             self._tap = OutputTap(self._llama, f"l_out-{self._held - 1}")
@@ -89,7 +101,7 @@ class LlamaCppEngine:
             self.forward([Span(0, 0, 1)], row, memoryview(bytearray(len(row))))
         self.release(0)
         if len(self._contexts) > 1:
-            self.head(row, 1)
+            self.head([Span(0, 0, 1)], row, [0])
 
     def embed(self, tokens: Sequence[int], out: memoryview) -> None:
         """Write the embedding rows of `tokens` into `out`."""
@@ -97,31 +109,67 @@ class LlamaCppEngine:
             raise EngineError("this stage was loaded without the embeddings")
         out[:] = memoryview(self._table.rows(tokens)).cast("B")
 
-    def forward(self, spans: Sequence[Span], rows: memoryview, out: memoryview) -> None:
-        """Run the layers; `out` gets the last layer's output rows."""
+    def forward(
+        self, spans: Sequence[Span], rows: memoryview, out: memoryview, wanted: Sequence[int] | None = None
+    ) -> None:
+        """Run the layers; `out` gets the last layer's output rows, all or those `wanted`."""
+        if wanted is not None and not self._last:
+            raise EngineError("only the stage with the last layer can leave rows out")
+        size = self.boundary.row_bytes()
+        for piece in cut_batch(spans, wanted if self._last else ()):
+            places = piece.rows if wanted is None else piece.places or ()
+            if isinstance(places, range):
+                self._run(piece, self._rows_of(piece, rows), out[places.start * size : places.stop * size])
+                continue
+            part = memoryview(bytearray(len(places) * size))
+            self._run(piece, self._rows_of(piece, rows), part)
+            for index, place in enumerate(places):
+                out[place * size : (place + 1) * size] = part[index * size : (index + 1) * size]
+
+    def _run(self, piece: Piece, rows: memoryview, out: memoryview) -> None:
         if self._tap is None:
-            count = self._stage.decode_rows(spans, rows, ())
-            self._stage.read_layer_input(self._held, count, out)
+            self._stage.decode_rows(piece, rows)
+            self._stage.read_layer_input(self._held, len(piece.rows), out)
             return
-        self._tap.arm(sum(span.rows for span in spans), out)
-        self._stage.decode_rows(spans, rows, ())
+        self._tap.arm((len(piece.rows), len(out)), out)
+        self._stage.decode_rows(piece, rows)
         self._tap.disarm()
+
+    def _rows_of(self, piece: Piece, rows: memoryview) -> memoryview:
+        size = self.boundary.row_bytes()
+        if isinstance(piece.rows, range):
+            return rows[piece.rows.start * size : piece.rows.stop * size]
+        return memoryview(b"".join([rows[row * size : (row + 1) * size] for row in piece.rows]))
 
     def forward_head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
         """Run the layers and the head over the rows `wanted`."""
         if not self._fused:
             raise EngineError("this stage does not hold the last layer and the head together")
-        self._stage.decode_rows(spans, rows, wanted)
-        return self._stage.read_logits(len(wanted))
+        logits = np.empty((len(wanted), self._stage.vocabulary), np.float32)
+        for piece in cut_batch(spans, wanted):
+            self._stage.decode_rows(piece, self._rows_of(piece, rows))
+            if piece.places:
+                logits[list(piece.places)] = self._stage.read_logits(len(piece.places))
+        return logits
 
-    def head(self, rows: memoryview, count: int) -> Logits:
-        """Norm and output matrix over `count` rows, at most `chunk` of them."""
+    def head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
+        """Norm and output matrix over a part's rows `wanted`, in the whole model's batches where bits need it."""
         if len(self._contexts) < 2:
             raise EngineError("this stage was loaded without a head of its own")
         head = self._contexts[1]
-        head.release(-1)
-        head.decode_rows([Span(0, 0, count)], rows, None)
-        return head.read_logits(count)
+        count = len(wanted)
+        if self._head_bits_stand_alone or len(spans) == 1:
+            groups: list[Sequence[int]] = [range(count)]
+        else:
+            groups = [piece.places for piece in cut_batch(spans, wanted) if piece.places]
+        logits = np.empty((count, head.vocabulary), np.float32)
+        size = self.boundary.row_bytes()
+        for places in groups:
+            part = rows if len(places) == count else b"".join([rows[i * size : (i + 1) * size] for i in places])
+            head.release(-1)
+            head.decode_rows(cut_batch([Span(0, 0, len(places))], None)[0], memoryview(part))
+            logits[list(places)] = head.read_logits(len(places))
+        return logits
 
     def keep(self, slot: int, length: int) -> None:
         """Forget the slot's positions from `length` on."""
@@ -157,7 +205,7 @@ def _held_bytes(gguf: GgufFile, config: EngineConfig) -> int:
     return total
 
 
-def stage_size(config: EngineConfig, *, unified: bool, gpu_layers: int) -> ContextSize:
+def stage_size(config: EngineConfig, gpu_layers: int) -> ContextSize:
     """The context that both a stage and the whole model get, so that their batches split alike."""
     return ContextSize(
         positions=config.context,
@@ -165,7 +213,6 @@ def stage_size(config: EngineConfig, *, unified: bool, gpu_layers: int) -> Conte
         batch=config.chunk,
         threads=config.threads or usable_cores(),
         gpu_layers=gpu_layers,
-        unified=unified,
     )
 
 
@@ -174,8 +221,9 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _device(llama: binding.LlamaCpp, wanted: int) -> tuple[Backend, int]:
+def offload(wanted: int) -> tuple[Backend, int]:
     """The backend that layers are offloaded to, and how many; the CPU and 0 where the build or machine has none."""
+    llama = binding.load()
     if wanted == 0 or not llama.lib.llama_supports_gpu_offload():
         return Backend.CPU, 0
     for index in range(llama.lib.ggml_backend_dev_count()):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.engines.base import EngineConfig, Logits, Span
 from ropeway.engines.llamacpp.context import Context
-from ropeway.engines.llamacpp.engine import LAYER_INPUT_ARCHITECTURES, stage_size
+from ropeway.engines.llamacpp.engine import offload, stage_size
+from ropeway.engines.llamacpp.pieces import cut_batch
 
 
 class WholeModel:
@@ -15,13 +18,16 @@ class WholeModel:
 
     def __init__(self, config: EngineConfig) -> None:
         gguf = GgufFile.open(config.model)
-        unified = gguf.architecture not in LAYER_INPUT_ARCHITECTURES
-        self._context = Context(gguf.path, stage_size(config, unified=unified, gpu_layers=config.gpu_layers))
+        self._context = Context(gguf.path, stage_size(config, offload(config.gpu_layers)[1]))
 
     def forward(self, spans: Sequence[Span], tokens: Sequence[int], wanted: Sequence[int]) -> Logits:
         """Run a batch of token ids; logits of the rows `wanted`, [len(wanted), vocabulary]. Raises EngineError."""
-        self._context.decode_tokens(spans, tokens, wanted)
-        return self._context.read_logits(len(wanted))
+        logits = np.empty((len(wanted), self._context.vocabulary), np.float32)
+        for piece in cut_batch(spans, wanted):
+            self._context.decode_tokens(piece, [tokens[row] for row in piece.rows])
+            if piece.places:
+                logits[list(piece.places)] = self._context.read_logits(len(piece.places))
+        return logits
 
     def keep(self, slot: int, length: int) -> None:
         """Forget the slot's positions from `length` on."""
