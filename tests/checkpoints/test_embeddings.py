@@ -41,8 +41,10 @@ def test_a_token_outside_the_vocabulary_is_refused(tmp_path: Path, token: int) -
         table.rows([3, token])
 
 
-def test_a_type_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_matrix_that_is_missing_or_cannot_be_read_is_refused(tmp_path: Path) -> None:
     gguf = GgufFile.open(write_tiny(tmp_path / "tiny.gguf", TinyModel(layers=1)))
     odd = TensorInfo(EMBEDDINGS, GgmlType.Q8_1, (32, 4), 0, 144)
+    with pytest.raises(CheckpointError, match=r"there is no tensor token_embd\.weight"):
+        EmbeddingTable(replace(gguf, tensors={}))
     with pytest.raises(CheckpointError, match="embeddings of type Q8_1 cannot be read"):
         EmbeddingTable(replace(gguf, tensors={EMBEDDINGS: odd}))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.families import EMBEDDINGS
+from ropeway.checkpoints.families import EMBEDDINGS, embeddings
 from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.checkpoints.gguf_file import GgufFile
 
@@ -19,11 +19,12 @@ Rows = npt.NDArray[np.float32]
 class EmbeddingTable:
     """Token ids to f32 rows, with the bits that ggml's own `get_rows` gives on x86.
 
-    `nbytes` is the size of the matrix in the file. Raises CheckpointError for a type that cannot be dequantized.
+    `nbytes` is the size of the matrix in the file. Raises CheckpointError when there is no such matrix or its type
+    cannot be dequantized.
     """
 
     def __init__(self, gguf: GgufFile) -> None:
-        info = gguf.tensors[EMBEDDINGS]
+        info = embeddings(gguf)
         self.width, self.vocabulary = info.shape
         self.nbytes = info.nbytes
         self._raw = np.frombuffer(gguf.tensor_bytes(EMBEDDINGS), np.uint8).reshape(self.vocabulary, -1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.checkpoints.gguf_file import GgufFile, TensorInfo
 
 EMBEDDINGS = "token_embd.weight"
 OUTPUT = "output.weight"
@@ -55,11 +55,20 @@ def family_of(gguf: GgufFile) -> Family:
     outside = {name for name in gguf.tensors if not name.startswith("blk.")}
     if unknown := sorted(outside - family.shared - {EMBEDDINGS, OUTPUT, OUTPUT_NORM}):
         raise CheckpointError(f"{gguf.path}: a {architecture} model with {unknown[0]} cannot be split yet")
-    if missing := sorted({EMBEDDINGS, OUTPUT_NORM} - outside):
-        raise CheckpointError(f"{gguf.path}: there is no tensor {missing[0]}")
-    if len(gguf.tensors[EMBEDDINGS].shape) != 2:
-        raise CheckpointError(f"{gguf.path}: tensor {EMBEDDINGS} is not a matrix")
+    embeddings(gguf)
+    if OUTPUT_NORM not in outside:
+        raise CheckpointError(f"{gguf.path}: there is no tensor {OUTPUT_NORM}")
     return family
+
+
+def embeddings(gguf: GgufFile) -> TensorInfo:
+    """The embedding matrix, of shape (width, vocabulary). Raises CheckpointError when there is none."""
+    info = gguf.tensors.get(EMBEDDINGS)
+    if info is None:
+        raise CheckpointError(f"{gguf.path}: there is no tensor {EMBEDDINGS}")
+    if len(info.shape) != 2:
+        raise CheckpointError(f"{gguf.path}: tensor {EMBEDDINGS} is not a matrix")
+    return info
 
 
 def layer_count(gguf: GgufFile) -> int:
@@ -72,4 +81,4 @@ def layer_count(gguf: GgufFile) -> int:
 
 def vocabulary_size(gguf: GgufFile) -> int:
     """Rows of the embedding matrix."""
-    return gguf.tensors[EMBEDDINGS].shape[1]
+    return embeddings(gguf).shape[1]
