@@ -30,7 +30,17 @@ def make_link(hears: str, accept: Callable[[Hello], None] | None = None) -> Link
     return Link(side, channel, hello, KEY, accept, lend)
 
 
-def feed(link: Link, raw: bytes | memoryview, sizes: Iterable[int] = repeat(1 << 20)) -> list[Event]:
+def follow(link: Link, raw: bytes | memoryview, sizes: Iterable[int] = repeat(1 << 20)) -> list[Event]:
+    """What the link hears when `raw` comes in pieces of at most these sizes, and its owner answers as a stage does."""
+    return feed(link, raw, sizes, answer)
+
+
+def feed(
+    link: Link,
+    raw: bytes | memoryview,
+    sizes: Iterable[int] = repeat(1 << 20),
+    owner: Callable[[Link, Event], None] | None = None,
+) -> list[Event]:
     """What the link hears when `raw` comes in pieces of at most these sizes."""
     events: list[Event] = []
     rest = memoryview(raw)
@@ -44,7 +54,8 @@ def feed(link: Link, raw: bytes | memoryview, sizes: Iterable[int] = repeat(1 <<
         event = link.received(count)
         if event is not None:
             events.append(event)
-            answer(link, event)
+            if owner is not None:
+                owner(link, event)
     assert not rest, "the sizes must cover the bytes"
     return events
 
@@ -59,7 +70,7 @@ def answer(link: Link, event: Event) -> None:
 def hear(golden: Golden) -> list[Event]:
     """Hear a whole conversation file and then the connection's end."""
     link = make_link(golden.hears, refuse if golden.error == "duplicate_rank" else None)
-    events = feed(link, golden.raw)
+    events = follow(link, golden.raw)
     if golden.error == "truncated":
         link.eof()
     return events

@@ -26,7 +26,7 @@ from ropeway.wire import (
 from ropeway.wire.capture import Message, Raw, read_capture
 from wire import strategies
 from wire.golden_files import Golden, alone, conversations
-from wire.hearing import feed, make_link
+from wire.hearing import follow, make_link
 
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 
@@ -120,9 +120,9 @@ def test_captures_raise_nothing(data: st.DataObject) -> None:
 @steady
 @given(sizes=st.lists(st.integers(1, 100), max_size=60))
 def test_any_split_gives_the_same_events(golden: Golden, sizes: list[int]) -> None:
-    whole = feed(make_link(golden.hears), golden.raw)
+    whole = follow(make_link(golden.hears), golden.raw)
     assert whole
-    assert feed(make_link(golden.hears), golden.raw, chain(sizes, repeat(1))) == whole
+    assert follow(make_link(golden.hears), golden.raw, chain(sizes, repeat(1))) == whole
 
 
 @steady
@@ -134,7 +134,7 @@ def test_a_link_raises_only_protocol_errors(data: st.DataObject) -> None:
     tail = data.draw(st.binary(max_size=100) | mutated([golden.raw[kept:], *frames()]))
     link = make_link(golden.hears)
     try:
-        feed(link, golden.raw[:kept] + tail)
+        follow(link, golden.raw[:kept] + tail)
         link.eof()
     except ProtocolError as error:
         failed = error
@@ -154,7 +154,7 @@ def test_a_link_judges_mutated_fields_behind_a_good_check(data: st.DataObject) -
     header = Header(data.draw(strategies.headers).kind, *fields)
     link = make_link(golden.hears)
     try:
-        feed(link, golden.raw[:kept] + encode_header(header) + bytes(min(header.length, 200)))
+        follow(link, golden.raw[:kept] + encode_header(header) + bytes(min(header.length, 200)))
     except ProtocolError as error:
         check_ended(link, error)
 
