@@ -1,0 +1,272 @@
+"""The scheduler against a fake stage: every sequence gets the reply that it gets alone, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropeway.serving.rounds import Scheduled
+from ropeway.serving.scheduler import Committed, Scheduler
+from ropeway.serving.sequence import Finish, Sequence, State
+from ropeway.serving.slots import Prefix
+from ropeway.stage.slots import SlotTable
+from ropeway.wire import CacheAction, CacheOp, Op
+from serving.fake_stage import VOCABULARY, FakeStage, reply_alone, token_of, values_of
+
+
+@dataclass(frozen=True)
+class Limits:
+    parallel: int
+    chunk: int
+    max_rows: int
+    context: int
+    kv_rows: int
+    groups: int = 1
+
+
+@dataclass
+class Ring:
+    """Rank 0's loop over the fake stage; rounds run when they are planned and are committed when they are back."""
+
+    limits: Limits
+    lookup: Callable[[Sequence], Prefix | None] = lambda _: None
+    propose: Callable[[Sequence, int], tuple[int, ...]] = lambda _, __: ()
+    back: deque[tuple[Scheduled, list[int]]] = field(default_factory=deque)
+    rounds: int = 0
+    sequences: list[Sequence] = field(default_factory=list)
+    newest: int = -1
+
+    def __post_init__(self) -> None:
+        one = self.limits
+        self.scheduler = Scheduler(
+            one.parallel,
+            one.chunk,
+            one.max_rows,
+            one.context,
+            one.kv_rows,
+            groups=one.groups,
+            lookup=lambda sequence: self.lookup(sequence),
+            propose=lambda sequence, most: self.propose(sequence, most),
+        )
+        self.stage = FakeStage(
+            SlotTable(one.parallel, one.context, one.kv_rows, chunk=one.chunk, max_rows=one.max_rows)
+        )
+
+    def add(self, sequence: Sequence) -> None:
+        self.scheduler.add(sequence)
+        self.sequences.append(sequence)
+
+    def send(self) -> Scheduled | None:
+        running = {one.id for one in self.sequences if one.state is State.DECODING and one.produced}
+        scheduled = self.scheduler.next_plan()
+        if scheduled is not None:
+            self.rounds += 1
+            self.judge(scheduled)
+            if self.limits.groups == 1 and self.limits.max_rows >= self.limits.parallel:
+                assert running <= {wanted.sequence.id for wanted in scheduled.wanted}, "a decode had to wait"
+            self.back.append((scheduled, self.stage.run(scheduled)))
+            self.judge_parts(scheduled)
+        return scheduled
+
+    def judge(self, scheduled: Scheduled) -> None:
+        held = sum(slot.position for slot in self.stage.table.streams.values())
+        assert held <= self.scheduler.reserved_rows + sum(
+            slot.position
+            for stream, slot in self.stage.table.streams.items()
+            if any(entry.stream == stream and not entry.rows for entry in scheduled.plan.entries)
+        )
+        assert self.scheduler.reserved_rows <= self.limits.kv_rows
+        for entry in scheduled.plan.entries:
+            if entry.op in (Op.OPEN, Op.RESUME):
+                assert entry.stream > self.newest, "one prompt overtook another"
+                self.newest = entry.stream
+        assert self.scheduler.under_way <= self.limits.groups
+
+    def judge_parts(self, scheduled: Scheduled) -> None:
+        """No part mixes prompts with decodes, and beside running decodes there is at most one of prompts."""
+        decodes = {wanted.sequence.id for wanted in scheduled.wanted if len(wanted.sequence.produced)}
+        slots = self.stage.table.streams
+        kinds = []
+        for part in self.stage.parts:
+            is_decode = [any(slots[s].slot == span.slot for s in decodes) for span in part.spans]
+            assert len(set(is_decode)) == 1
+            kinds.append(is_decode[0])
+        if any(kinds):
+            assert kinds.count(False) <= 1
+
+    def take(self) -> list[Committed]:
+        """The oldest round is back: sample greedily, verify drafts."""
+        scheduled, values = self.back.popleft()
+        tokens: dict[int, list[int]] = {}
+        for wanted in scheduled.wanted:
+            rows = values[wanted.row : wanted.row + wanted.rows]
+            known = [*wanted.sequence.prompt, *wanted.sequence.produced, *wanted.drafts]
+            if wanted.sequence.state is not State.FINISHED:
+                assert rows == values_of(known)[wanted.position : wanted.position + wanted.rows]
+            if not wanted.sample:
+                continue
+            best = [token_of(value) for value in rows[-1 - len(wanted.drafts) :]]
+            right = 0
+            while right < len(wanted.drafts) and wanted.drafts[right] == best[right]:
+                right += 1
+            tokens[wanted.sequence.id] = best[: right + 1]
+        committed = self.scheduler.commit(scheduled, tokens)
+        return committed
+
+    def step(self) -> list[Committed]:
+        """Send what can be sent; take one round back."""
+        while self.send() is not None:
+            pass
+        return self.take() if self.back else []
+
+    def judge_end(self) -> None:
+        assert self.stage.table.streams == {}
+        assert self.stage.slots == {}
+        assert self.scheduler.running == self.scheduler.waiting == self.scheduler.reserved_rows == 0
+        assert self.scheduler.next_plan() is None
+
+    def expected(self, sequence: Sequence) -> list[int]:
+        limit = min(sequence.max_tokens, self.limits.context - len(sequence.prompt))
+        return reply_alone(sequence.prompt, limit, sequence.stop_ids)
+
+
+def enough_rounds(limits: Limits, sequences: list[Sequence]) -> int:
+    """One sequence after the other, a piece or a token a round, and a round to close each."""
+    piece = max(1, min(limits.chunk, limits.max_rows - limits.parallel))
+    return sum(-(-len(one.prompt) // piece) + one.max_tokens + 2 for one in sequences)
+
+
+@st.composite
+def any_limits(draw: st.DrawFn) -> Limits:
+    parallel = draw(st.integers(1, 6))
+    context = draw(st.integers(8, 60))
+    return Limits(
+        parallel,
+        draw(st.integers(1, 20)),
+        draw(st.integers(1, 50)),
+        context,
+        draw(st.integers(context, context * parallel)),
+        draw(st.integers(1, 3)),
+    )
+
+
+def random_sequences(random: Random, limits: Limits, count: int) -> list[Sequence]:
+    sequences = []
+    number = 0
+    for _ in range(count):
+        number += random.randint(1, 3)
+        size = random.randint(1, random.choice([4, limits.context - 1]))
+        sequences.append(
+            Sequence(
+                number,
+                tuple(random.randrange(VOCABULARY) for _ in range(size)),
+                random.randint(1, 25),
+                stop_ids=frozenset(random.sample(range(VOCABULARY), random.choice([0, 0, 2, 9]))),
+                every_row=random.random() < 0.2,
+            )
+        )
+    return sequences
+
+
+def drafter(random: Random) -> Callable[[Sequence, int], tuple[int, ...]]:
+    """Right so far, then wrong at some point, or nothing."""
+
+    def propose(sequence: Sequence, most: int) -> tuple[int, ...]:
+        count = random.randint(0, min(most, 5))
+        known = [*sequence.prompt, *sequence.produced]
+        drafts = reply_alone(tuple(known), count, frozenset())
+        for index in range(count):
+            if random.random() < 0.2:
+                drafts[index] = random.randrange(VOCABULARY)
+        return tuple(drafts)
+
+    return propose
+
+
+@given(limits=any_limits(), seed=st.integers(0, 2**32), count=st.integers(0, 14), drafts=st.booleans())
+@settings(max_examples=250, deadline=None)
+def test_every_reply_is_the_one_it_gets_alone(limits: Limits, seed: int, count: int, drafts: bool) -> None:
+    random = Random(seed)
+    ring = Ring(limits)
+    if drafts:
+        ring.propose = drafter(random)
+    sequences = random_sequences(random, limits, count)
+    cancelled: set[int] = set()
+    coming = deque(sequences)
+    while coming or not ring.scheduler.idle:
+        choice = random.random()
+        if coming and choice < 0.3:
+            ring.add(coming.popleft())
+        elif sequences and choice < 0.36:
+            one = random.choice(sequences)
+            if one.state is not State.FINISHED and one not in coming:
+                cancelled.add(one.id)
+                ring.scheduler.finish(one.id, random.choice([Finish.CANCELLED, Finish.STOP]))
+        elif choice < 0.7:
+            ring.send()
+        elif ring.back:
+            ring.take()
+        assert ring.rounds <= enough_rounds(limits, sequences) + 2 * len(cancelled)
+    ring.judge_end()
+    for sequence in sequences:
+        assert sequence.state is State.FINISHED
+        reply = ring.expected(sequence)
+        if sequence.id in cancelled:
+            assert sequence.produced == reply[: len(sequence.produced)]
+            continue
+        assert sequence.produced == reply
+        assert sequence.finish is (Finish.STOP if reply[-1] in sequence.stop_ids else Finish.LENGTH)
+
+
+@given(limits=any_limits(), seed=st.integers(0, 2**32), count=st.integers(1, 12))
+@settings(max_examples=100, deadline=None)
+def test_a_prompt_cache_changes_no_reply(limits: Limits, seed: int, count: int) -> None:
+    """Prompts share beginnings; what a stream holds is saved when it ends, or on the way, and dropped at random."""
+    random = Random(seed)
+    ring = Ring(limits, propose=drafter(random))
+    kept: dict[bytes, tuple[int, ...]] = {}
+    keys = iter(range(10_000))
+
+    def lookup(sequence: Sequence) -> Prefix | None:
+        best: Prefix | None = None
+        for key, tokens in kept.items():
+            same = 0
+            while same < min(len(tokens), len(sequence.prompt) - 1) and tokens[same] == sequence.prompt[same]:
+                same += 1
+            if same and (best is None or same > best.rows):
+                best = Prefix(key, same)
+        return best
+
+    ring.lookup = lookup
+    roots = [tuple(random.randrange(VOCABULARY) for _ in range(limits.context)) for _ in range(2)]
+    sequences = []
+    for number in range(count):
+        head = random.choice(roots)[: random.randint(1, limits.context - 1)]
+        prompt = (*head[: random.randint(1, len(head))], random.randrange(VOCABULARY))[: limits.context - 1]
+        sequences.append(Sequence(number, prompt, random.randint(1, 9), every_row=random.random() < 0.1))
+    coming = deque(sequences)
+    saves: list[tuple[bytes, tuple[int, ...]]] = []
+    while coming or not ring.scheduler.idle:
+        if coming and random.random() < 0.4:
+            ring.add(coming.popleft())
+        if kept and random.random() < 0.1:
+            key = random.choice(list(kept))
+            del kept[key]
+            ring.scheduler.cache(CacheOp(CacheAction.DROP, 0, key))
+        for one in ring.step():
+            if random.random() < 0.5:
+                key = next(keys).to_bytes(16, "little")
+                ring.scheduler.cache(CacheOp(CacheAction.SAVE, one.sequence.id, key))
+                saves.append((key, (*one.sequence.prompt, *one.sequence.produced[:-1])))
+        for key, tokens in list(saves):
+            if key in ring.stage.kept and not ring.back:
+                kept[key] = tokens
+                saves.remove((key, tokens))
+    ring.judge_end()
+    for sequence in sequences:
+        assert sequence.produced == ring.expected(sequence)
