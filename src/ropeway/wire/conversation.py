@@ -6,7 +6,7 @@ that sends it.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 from ropeway.wire.errors import ErrorCode, ProtocolError
@@ -14,7 +14,7 @@ from ropeway.wire.frames import ROUNDLESS, Channel, Header, Kind, judge_length, 
 from ropeway.wire.hello import Side
 
 
-class State(Enum):
+class State(IntEnum):
     """What the connection waits for."""
 
     DIALER_HELLO = auto()
@@ -71,9 +71,10 @@ class Conversation:
         """Set by the owner once the hellos have named it, like `edge_back`."""
         self.edge_back = False
         """A rows channel from the last rank to rank 0."""
-        self._rounds = {Side.DIALER: 0, Side.ACCEPTOR: 0}
+        self._rounds = [0, 0]
+        """Last round, a side."""
         self._next_part = 0
-        self._ended: set[Side] = set()
+        self._ended = [False, False]
 
     @property
     def proved(self) -> bool:
@@ -82,11 +83,11 @@ class Conversation:
 
     def ended(self, side: Side) -> bool:
         """`side` has sent a fate that ends the connection."""
-        return side in self._ended
+        return self._ended[side]
 
     def end(self, side: Side) -> None:
         """`side` has sent a fate fail or stop: nothing more may follow from it."""
-        self._ended.add(side)
+        self._ended[side] = True
 
     def last_round(self, side: Side) -> int:
         """The round of the last frame of `side` that had one."""
@@ -98,7 +99,7 @@ class Conversation:
         Raises ProtocolError `illegal_frame`, `too_long`, `truncated`, `round_order`, `reserved_not_zero`, `empty_rows`.
         """
         following = TABLE.get((self.state, side, header.kind))
-        if following is None or side in self._ended:
+        if following is None or self._ended[side]:
             raise ProtocolError(ErrorCode.ILLEGAL_FRAME, self._why_illegal(side, header.kind), 6)
         judge_length(header)
         judge_roundless(header)
@@ -141,6 +142,6 @@ class Conversation:
             )
 
     def _why_illegal(self, side: Side, kind: Kind) -> str:
-        if side in self._ended:
+        if self._ended[side]:
             return f"a {kind.label} frame of the {side.name.lower()} after its fate"
         return f"a {kind.label} frame of the {side.name.lower()} while the connection waits for {self.state.label}"

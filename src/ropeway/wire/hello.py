@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import struct
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 from typing import Final
 
 from ropeway.wire.errors import ErrorCode, ProtocolError
@@ -24,16 +24,21 @@ _ZEROS: Final = bytes(7)
 _PROOF_LABEL: Final = b"TFSP proof 1"
 
 
-class Side(Enum):
-    """Which end of a connection: who dialled or who accepted. The value is the byte that goes into the proof."""
+class Side(IntEnum):
+    """Which end of a connection: who dialled or who accepted."""
 
-    DIALER = b"d"
-    ACCEPTOR = b"a"
+    DIALER = 0
+    ACCEPTOR = 1
 
     @property
     def other(self) -> Side:
         """The end across."""
         return Side.ACCEPTOR if self is Side.DIALER else Side.DIALER
+
+    @property
+    def letter(self) -> bytes:
+        """The byte that goes into the proof (wire.md 4)."""
+        return b"d" if self is Side.DIALER else b"a"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ def _ranks_across(ours: Hello, side: Side) -> tuple[int, int]:
 
 def make_proof(key: bytes, side: Side, dialer_hello: bytes, acceptor_hello: bytes) -> bytes:
     """The 32 bytes by which `side` shows that it holds the key: HMAC-SHA256 over both hellos (wire.md 4)."""
-    return hmac.digest(key, _PROOF_LABEL + side.value + dialer_hello + acceptor_hello, "sha256")
+    return hmac.digest(key, _PROOF_LABEL + side.letter + dialer_hello + acceptor_hello, "sha256")
 
 
 def check_proof(key: bytes, side: Side, dialer_hello: bytes, acceptor_hello: bytes, proof: Payload) -> None:
