@@ -5,8 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import repeat
 
-from ropeway.wire import Channel, ErrorCode, Event, Header, Hello, HelloDone, Link, ProtocolError, Ready
-from wire.golden_files import KEY, Golden, listener
+import pytest
+
+from ropeway.wire import (
+    Channel,
+    Described,
+    ErrorCode,
+    Event,
+    Header,
+    Hello,
+    HelloDone,
+    Link,
+    ProtocolError,
+    Ready,
+    ReadyHeard,
+    Side,
+)
+from wire.golden_files import ACCEPTOR_NONCE, DIALER_NONCE, FINGERPRINT, KEY, Golden, listener
 from wire.golden_values import LLAMACPP
 
 READY = Ready(1, load_ms=1800, warm_ms=40, weights_bytes=35_000_000)
@@ -84,3 +99,33 @@ def shake_hands(dialer: Link, acceptor: Link) -> None:
         back = acceptor.outgoing()
         for frame in back:
             feed(dialer, frame)
+
+
+def pair(channel: Channel, dialer: int, acceptor: int, world: int = 2) -> tuple[Link, Link]:
+    """Both ends of a proved connection."""
+    there = Link(Side.DIALER, channel, Hello(dialer, world, channel, FINGERPRINT, DIALER_NONCE), KEY, lend=lend)
+    back = Link(
+        Side.ACCEPTOR, None, Hello(acceptor, world, Channel.CONTROL, FINGERPRINT, ACCEPTOR_NONCE), KEY, lend=lend
+    )
+    shake_hands(there, back)
+    assert (there.proved, back.proved) == (True, True)
+    return there, back
+
+
+def control() -> tuple[Link, Link]:
+    """A stage's and rank 0's end of a control connection, in its rounds."""
+    stage, first = pair(Channel.CONTROL, 1, 0)
+    assert carry(first, stage.send_describe(LLAMACPP)) == [Described(LLAMACPP)]
+    assert carry(first, stage.send_ready(READY)) == [ReadyHeard(READY)]
+    return stage, first
+
+
+def carry(to: Link, frame: tuple[bytes | memoryview, ...]) -> list[object]:
+    events: list[object] = []
+    for piece in frame:
+        events += feed(to, piece)
+    return events
+
+
+def code_of(error: pytest.ExceptionInfo[ProtocolError]) -> ErrorCode:
+    return error.value.code

@@ -9,7 +9,7 @@ import pytest
 from ropeway.wire import Channel, ErrorCode, Header, Kind, ProtocolError, Side
 from ropeway.wire.conversation import Conversation, State
 
-LENGTHS = {Kind.HELLO: 80, Kind.PROOF: 32, Kind.FATE: 8}
+LENGTHS = {Kind.HELLO: 80, Kind.PROOF: 32, Kind.ROWS: 8, Kind.FATE: 8}
 
 D, A = Side.DIALER, Side.ACCEPTOR
 

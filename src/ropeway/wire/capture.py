@@ -130,7 +130,7 @@ def decode_message(header: Header, payload: Payload) -> Message:
         case Kind.PROOF:
             judge_size(len(payload), PROOF_BYTES, "proof")
         case Kind.ROWS:
-            if len(payload) % header.rows or not payload:
+            if len(payload) % header.rows:
                 raise ProtocolError(
                     ErrorCode.ROWS_LENGTH, f"{len(payload)} bytes of rows are not {header.rows} rows of one size"
                 )

@@ -96,7 +96,8 @@ class Conversation:
     def judge(self, side: Side, header: Header) -> None:
         """Judge a header that `side` sends, in the order of wire.md 2, and move on to the next state.
 
-        Raises ProtocolError `illegal_frame`, `too_long`, `truncated`, `round_order`, `reserved_not_zero`, `empty_rows`.
+        Raises ProtocolError `illegal_frame`, `too_long`, `truncated`, `round_order`, `reserved_not_zero`, `empty_rows`
+        or `rows_length`.
         """
         following = TABLE.get((self.state, side, header.kind))
         if following is None or self._ended[side]:

@@ -146,13 +146,15 @@ def judge_roundless(header: Header) -> None:
 
 
 def judge_rows(header: Header) -> None:
-    """Judge that `rows` and `part` are 0 outside a rows frame, and that a rows frame has rows (wire.md 2, 8).
+    """Judge that `rows` and `part` are 0 outside a rows frame, and that a rows frame has rows and bytes (wire.md 2, 8).
 
-    Raises ProtocolError `reserved_not_zero` or `empty_rows`.
+    Raises ProtocolError `reserved_not_zero`, `empty_rows` or `rows_length`.
     """
     if header.kind is Kind.ROWS:
         if header.rows == 0:
             raise ProtocolError(ErrorCode.EMPTY_ROWS, "rows of a rows frame are 0", 16)
+        if header.length == 0:
+            raise ProtocolError(ErrorCode.ROWS_LENGTH, f"{header.rows} rows in a frame without payload", 24)
         return
     if header.rows:
         raise ProtocolError(
