@@ -16,8 +16,9 @@ import typer
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.engines.base import EngineError
-from ropeway.launch.rank import EXIT_FAILED, EXIT_RING
-from ropeway.transport.ring import RingLost
+from ropeway.launch.rank import EXIT_FAILED as EXIT_FAILED
+from ropeway.launch.rank import EXIT_RING as EXIT_RING
+from ropeway.transport import RingLost
 from ropeway.types import SamplerAt
 
 EXIT_USAGE = 2

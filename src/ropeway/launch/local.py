@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ropeway.launch.keys import new_key
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank import RankSetup, dump_setup
-from ropeway.transport.tcp import listen
+from ropeway.transport import tcp
 
 STOP_S = 3.0
 """How long a child may take to end by itself before it is killed."""
@@ -39,7 +39,7 @@ class LocalRanks:
 def local_ranks(placement: Placement, bring_up_s: float = 60.0) -> Iterator[LocalRanks]:
     """Start a child a rank with a fresh key and inherited listeners; end every child on the way out."""
     world = placement.layout.world
-    listeners = [listen("127.0.0.1:0") for _ in range(world)]
+    listeners = [tcp.listen("127.0.0.1:0") for _ in range(world)]
     addresses = tuple("{}:{}".format(*listener.getsockname()) for listener in listeners)
     base = RankSetup(0, addresses, new_key(), listener=listeners[0], bring_up_s=bring_up_s)
     ranks = LocalRanks(base, [])

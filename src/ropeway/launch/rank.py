@@ -17,10 +17,12 @@ from dataclasses import asdict, dataclass
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.engines.base import EngineError
 from ropeway.engines.llamacpp.engine import LlamaCppEngine
+from ropeway.engines.llamacpp.vocabulary import Vocabulary
 from ropeway.launch.placement import Options, Placement, place
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
-from ropeway.transport.ring import Ring, RingConfig, RingLost, RingStopped, join
+from ropeway.stage.stage import Stage
+from ropeway.transport import Ring, RingConfig, RingEnded, RingStopped, join
 from ropeway.types import SamplerAt
 from ropeway.wire import ErrorCode, ProtocolError, Ready
 
@@ -56,7 +58,6 @@ def ring_config(placement: Placement, setup: RankSetup) -> RingConfig:
         listen=setup.listen or setup.addresses[setup.rank],
         listener=setup.listener,
         bring_up_s=setup.bring_up_s,
-        chunk=options.chunk,
         max_rows=max(options.context, options.chunk),
     )
 
@@ -69,53 +70,64 @@ def say(rank: int, text: str) -> None:
 
 def run_stage(placement: Placement, setup: RankSetup) -> int:
     """Be rank 1 or higher until the ring ends; gives the exit status."""
-    rank = setup.rank
+    rank, layout = setup.rank, placement.layout
     try:
         engine = LlamaCppEngine(placement.engine_config(rank))
         ring = join(ring_config(placement, setup))
-    except (EngineError, CheckpointError, ValueError) as error:
+    except (EngineError, CheckpointError, ValueError, OSError) as error:
         say(rank, str(error))
         return EXIT_FAILED
-    except RingLost as error:
-        say(rank, str(error))
-        return EXIT_RING
+    except RingEnded as error:
+        return _ended(rank, error)
     ring.on_end(lambda: leave_soon(rank, ring))
     try:
-        ring.describe(describe_stage(placement.layout, rank, engine))
+        ring.describe(describe_stage(layout, rank, engine))
         started = time.monotonic()
         engine.load()
         loaded_ms = round((time.monotonic() - started) * 1000)
         ring.ready(Ready(rank, loaded_ms, 0, engine.weights_bytes))
-        follow(ring, engine, placement.layout, rank)
-    except RingStopped:
-        return 0
-    except RingLost as error:
-        say(rank, str(error))
-        return EXIT_RING
+        follow(ring, Stage(engine), layout, rank, _end_tokens(placement, rank))
+        raise AssertionError("a stage follows until its ring ends")
+    except RingEnded as error:
+        return _ended(rank, error)
     except (EngineError, CheckpointError) as error:
-        say(rank, str(error))
-        ring.fail(ErrorCode.ENGINE_FAILED, str(error))
-        return EXIT_RING
+        ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank}: {error}")
+        return _ended(rank, error)
     except ProtocolError as error:
-        say(rank, f"rank 0 sent a plan that does not fit this stage: {error}")
-        ring.fail(error.code, str(error))
-        return EXIT_RING
+        ring.fail(error.code, f"rank 0 sent a plan that rank {rank} cannot run: {error.detail}", rank=0)
+        return _ended(rank, error)
     finally:
         ring.close()
-    return 0
+
+
+def _end_tokens(placement: Placement, rank: int) -> frozenset[int]:
+    """What ends a stream, for the rank that chooses tokens by itself; the others need not know."""
+    if placement.layout.sampler is SamplerAt.FIRST or rank != placement.layout.head_rank:
+        return frozenset()
+    vocabulary = Vocabulary(placement.path)
+    try:
+        return vocabulary.end_tokens
+    finally:
+        vocabulary.close()
+
+
+def _ended(rank: int, error: Exception) -> int:
+    if isinstance(error, RingStopped):
+        return 0
+    say(rank, str(error))
+    return EXIT_RING
 
 
 def leave_soon(rank: int, ring: Ring) -> None:
-    """Make sure that the process ends within `GRACE_S` of the ring's end, even in the middle of a forward."""
+    """End the process within `GRACE_S` of a failed ring, even in the middle of a forward. For `Ring.on_end`."""
 
     def leave() -> None:
         time.sleep(GRACE_S)
-        lost = ring.lost
-        if lost is not None:
-            say(rank, str(lost))
-            os._exit(EXIT_RING)
+        say(rank, str(ring.lost))
+        os._exit(EXIT_RING)
 
-    threading.Thread(target=leave, name="leave", daemon=True).start()
+    if ring.lost is not None:
+        threading.Thread(target=leave, name="leave", daemon=True).start()
 
 
 def dump_setup(options: Options, setup: RankSetup) -> bytes:
@@ -149,8 +161,20 @@ def load_setup(line: bytes) -> tuple[Options, RankSetup]:
     return Options(**options), setup
 
 
+def _read_line() -> bytes:
+    """One line from standard input, unbuffered: a thread that waits in a buffered reader would hold its lock at exit."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            raise ValueError("setup: the parent closed the pipe before it had said anything")
+        line += byte
+    return bytes(line)
+
+
 def _end_with_parent(rank: int) -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):
+        pass
     time.sleep(ORPHAN_S)
     say(rank, "rank 0 has gone")
     os._exit(EXIT_RING)
@@ -158,7 +182,7 @@ def _end_with_parent(rank: int) -> None:
 
 def main() -> int:
     """Read the setup from standard input and be that rank."""
-    options, setup = load_setup(sys.stdin.buffer.readline())
+    options, setup = load_setup(_read_line())
     threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
     try:
         placement = place(options)

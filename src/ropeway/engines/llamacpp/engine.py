@@ -107,7 +107,7 @@ class LlamaCppEngine:
         """Write the embedding rows of `tokens` into `out`."""
         if self._table is None:
             raise EngineError("this stage was loaded without the embeddings")
-        out[:] = memoryview(self._table.rows(tokens)).cast("B")
+        out[:] = self._table.rows(tokens).data.cast("B")
 
     def forward(
         self, spans: Sequence[Span], rows: memoryview, out: memoryview, wanted: Sequence[int] | None = None

@@ -1,0 +1,41 @@
+"""The `ropeway` command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ropeway import __version__
+from ropeway.cli import check, demo, key, pull, run, stage
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="One language model, split by layers over the machines you have, with the same bits as one process.",
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 70 the ring ended in failure, 130 interrupted.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ropeway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _ropeway(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """One language model, split by layers over the machines you have, with the same bits as one process."""
+
+
+app.command()(demo.demo)
+app.command()(run.run)
+app.command()(check.check)
+app.command()(stage.stage)
+app.command()(pull.pull)
+app.add_typer(key.app, name="key")

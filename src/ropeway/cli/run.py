@@ -1,0 +1,83 @@
+"""`ropeway run MODEL PROMPT`: one reply from a split model, on this machine or over several."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Annotated
+
+import typer
+
+from ropeway.cli import flags
+from ropeway.cli.reply import Reply, print_pieces, stream_reply
+from ropeway.cli.session import open_rank0, stages_json
+from ropeway.launch.placement import Options
+from ropeway.launch.rank0 import Rank0
+from ropeway.serving.sequence import SamplingParams, Sequence
+from ropeway.serving.speech import PlainChooser, Speech
+from ropeway.types import SamplerAt
+
+
+def run(
+    model: flags.Model,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the user says.")],
+    stages: flags.Stages = 2,
+    cuts: flags.Cuts = None,
+    sampler: flags.Sampler = SamplerAt.FIRST,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest reply, in tokens.")] = 256,
+    temperature: Annotated[float, typer.Option("--temperature", help="0 takes the likeliest token.")] = 0.0,
+    top_k: Annotated[int, typer.Option("--top-k", help="Only the k likeliest; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option("--top-p", help="Only the likeliest that reach p together.")] = 1.0,
+    min_p: Annotated[float, typer.Option("--min-p", help="Only those at least this share of the likeliest.")] = 0.0,
+    seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same reply.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Take PROMPT as it is, without the chat template.")] = False,
+    threads: flags.Threads = 0,
+    context: flags.Context = 4096,
+    parallel: flags.Parallel = 1,
+    part: flags.Part = 512,
+    gpu_layers: flags.GpuLayers = -1,
+    verify_weights: flags.VerifyWeights = False,
+    ring: flags.RingOption = None,
+    key: flags.Key = None,
+    listen: flags.Listen = None,
+    as_json: flags.Json = False,
+) -> None:
+    """Give one reply. With --ring this is rank 0; the other machines run `ropeway stage` with the same flags."""
+    with flags.people():
+        params = SamplingParams(temperature, top_k, top_p, min_p, secrets.randbits(64) if seed is None else seed)
+        if temperature and sampler is SamplerAt.LAST:
+            raise ValueError(
+                "temperature: --sampler last takes the likeliest token; leave it at 0 or use --sampler first"
+            )
+        options = Options(
+            model, stages, flags.parse_cuts(cuts), sampler, context, parallel, part, threads, gpu_layers, verify_weights
+        )
+        with open_rank0(options, ring, key, listen) as rank0:
+            _reply(rank0, prompt, max_tokens, params, raw, as_json)
+
+
+def _reply(rank0: Rank0, prompt: str, max_tokens: int, params: SamplingParams, raw: bool, as_json: bool) -> None:
+    layout = rank0.placement.layout
+    speech = Speech(rank0.placement.path)
+    loop = rank0.loop(PlainChooser())
+    sequence = Sequence(
+        0, tuple(speech.prompt(prompt, raw=raw)), max_tokens, params, stop_ids=speech.vocabulary.end_tokens
+    )
+    reply = Reply()
+    print_pieces(stream_reply(loop, speech, sequence, layout.world, reply), as_json)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "text": reply.text,
+                    "token_ids": reply.token_ids,
+                    "finish": reply.finish,
+                    "prompt_tokens": len(sequence.prompt),
+                    "prompt_ms": reply.prompt_ms,
+                    "tokens_per_s": reply.tokens_per_s,
+                    "ms_per_token": reply.ms_per_token,
+                    "wire_ms_per_token": reply.wire_ms_per_token,
+                    "stages": stages_json(rank0),
+                }
+            )
+        )

@@ -1,0 +1,87 @@
+"""What `demo`, `run` and `check` share: flags to a placement, a placement to a ring that is ready, and its views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ropeway.cli.picture import StageView
+from ropeway.engines.llamacpp.engine import usable_cores
+from ropeway.launch.keys import read_key
+from ropeway.launch.placement import Options, Placement, place
+from ropeway.launch.rank import RankSetup, leave_soon
+from ropeway.launch.rank0 import Rank0, open_local, open_ring
+
+
+def ring_setup(rank: int, ring: str, key: Path | None, listen: str | None) -> RankSetup:
+    """A rank's place in a ring over several machines. Raises ValueError naming the flag."""
+    addresses = tuple(part.strip() for part in ring.split(","))
+    if key is None:
+        raise ValueError("key: a ring over several machines needs --key FILE (ropeway key new FILE makes one)")
+    if not 0 <= rank < len(addresses):
+        raise ValueError(f"rank: {rank} has no address in --ring, which names {len(addresses)} ranks")
+    return RankSetup(rank, addresses, read_key(key), listen=listen or "")
+
+
+def place_ring(options: Options, setup: RankSetup) -> Placement:
+    """The placement of a ring whose addresses are given. Raises ValueError where it has another number of stages."""
+    placement = place(replace(options, stages=len(setup.addresses)))
+    if placement.layout.world != len(setup.addresses):
+        raise ValueError(
+            f"cuts: they make {placement.layout.world} stages, --ring has {len(setup.addresses)} addresses"
+        )
+    return placement
+
+
+@contextmanager
+def open_rank0(
+    options: Options, ring: str | None = None, key: Path | None = None, listen: str | None = None
+) -> Iterator[Rank0]:
+    """A ring that is ready: over the machines of `ring`, or of child processes here."""
+    if ring is not None:
+        setup = ring_setup(0, ring, key, listen)
+        with open_ring(place_ring(options, setup), setup) as rank0:
+            yield _leaving(rank0)
+        return
+    if key is not None or listen is not None:
+        raise ValueError("ring: --key and --listen are for a ring over several machines (--ring)")
+    placement = place(options)
+    if not options.threads:
+        threads = max(1, usable_cores() // placement.layout.world)
+        placement = replace(placement, options=replace(placement.options, threads=threads))
+    with open_local(placement) as rank0:
+        yield _leaving(rank0)
+
+
+def _leaving(rank0: Rank0) -> Rank0:
+    """A command must end within a second of its ring, even in the middle of a forward."""
+    live = rank0.ring
+    if live is not None:
+        live.on_end(lambda: leave_soon(0, live))
+    return rank0
+
+
+def stage_views(rank0: Rank0) -> list[StageView]:
+    """The stages as pictures and JSON show them."""
+    layout = rank0.placement.layout
+    return [
+        StageView(
+            rank=rank,
+            first=fact.describe.first,
+            end=fact.describe.end,
+            engine=fact.describe.engine.name.lower(),
+            backend=fact.describe.backend.name.lower(),
+            weights_bytes=fact.ready.weights_bytes,
+            embeds=rank == 0,
+            has_head=rank == layout.head_rank,
+        )
+        for rank, fact in enumerate(rank0.facts)
+    ]
+
+
+def stages_json(rank0: Rank0) -> list[dict[str, object]]:
+    """The stages for `--json`."""
+    names = ("rank", "first", "end", "engine", "backend", "weights_bytes")
+    return [{name: getattr(view, name) for name in names} for view in stage_views(rank0)]

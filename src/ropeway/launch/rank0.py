@@ -1,0 +1,120 @@
+"""Rank 0 brought up: the ring joined, the stages described, checked and loaded, the serving loop ready to step."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ropeway.engines.llamacpp.engine import LlamaCppEngine
+from ropeway.launch.local import local_ranks
+from ropeway.launch.placement import Placement
+from ropeway.launch.rank import RankSetup, ring_config
+from ropeway.serving.loop import Chooser, Loop
+from ropeway.serving.rounds import Scheduled
+from ropeway.serving.scheduler import Scheduler
+from ropeway.stage.describe import RELEASE, describe_stage
+from ropeway.stage.stage import Stage
+from ropeway.stage.work import StageWork
+from ropeway.transport import Ring, join
+from ropeway.wire import Describe, Expected, ProtocolError, Ready, check_description
+
+BRING_UP_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """What rank 0 knows of a stage once the ring is ready."""
+
+    describe: Describe
+    ready: Ready
+    address: str
+
+
+@dataclass(slots=True)
+class Rank0:
+    """A ring that is ready, as rank 0 holds it."""
+
+    placement: Placement
+    stage: Stage
+    ring: Ring | None
+    facts: tuple[StageFacts, ...]
+
+    def loop(
+        self,
+        chooser: Chooser,
+        *,
+        groups: int = 1,
+        on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
+    ) -> Loop:
+        """A serving loop within the tightest stage's limits."""
+        described = [fact.describe for fact in self.facts]
+        scheduler = Scheduler(
+            parallel=min(d.parallel for d in described),
+            chunk=min(d.chunk for d in described),
+            max_rows=min(d.max_rows for d in described),
+            context=min(d.context for d in described),
+            kv_rows=min(d.kv_rows for d in described),
+            groups=groups,
+        )
+        sampler = self.placement.layout.sampler
+        return Loop(self.stage, self.ring, scheduler, chooser, sampler=sampler, on_round=on_round)
+
+
+@contextlib.contextmanager
+def open_local(placement: Placement, bring_up_s: float = BRING_UP_S) -> Iterator[Rank0]:
+    """A ring whose other ranks are child processes here; all of it has ended on the way out."""
+    if placement.layout.world == 1:
+        with open_alone(placement) as rank0:
+            yield rank0
+        return
+    with local_ranks(placement, bring_up_s) as ranks, open_ring(placement, ranks.setup) as rank0:
+        yield rank0
+
+
+@contextlib.contextmanager
+def open_alone(placement: Placement) -> Iterator[Rank0]:
+    """A ring of one: no connection at all."""
+    stage, facts = _load(placement, None)
+    try:
+        yield Rank0(placement, stage, None, facts)
+    finally:
+        stage.engine.close()
+
+
+@contextlib.contextmanager
+def open_ring(placement: Placement, setup: RankSetup) -> Iterator[Rank0]:
+    """Join as rank 0 and wait until every stage is ready; the ring is stopped on the way out, or fails on an error.
+
+    Raises RingLost, EngineError, CheckpointError or ValueError.
+    """
+    with join(ring_config(placement, setup)) as ring:
+        stage, facts = _load(placement, ring, setup.addresses)
+        try:
+            yield Rank0(placement, stage, ring, facts)
+        finally:
+            stage.engine.close()
+
+
+def _load(
+    placement: Placement, ring: Ring | None, addresses: tuple[str, ...] = ("",)
+) -> tuple[Stage, tuple[StageFacts, ...]]:
+    layout = placement.layout
+    engine = LlamaCppEngine(placement.engine_config(0))
+    own = describe_stage(layout, 0, engine)
+    described = [own] if ring is None else [own, *ring.descriptions()]
+    for rank, describe in enumerate(described):
+        expected = Expected(rank, own.chunk, own.max_rows, own.parallel, own.context, own.draft_width, RELEASE)
+        try:
+            check_description(layout, expected, describe)
+        except ProtocolError as error:
+            assert ring is not None, "rank 0 suits itself"
+            ring.fail(error.code, error.detail, rank)
+            ring.check()
+    started = time.monotonic()
+    engine.load()
+    loaded = Ready(0, round((time.monotonic() - started) * 1000), 0, engine.weights_bytes)
+    readies = [loaded] if ring is None else [loaded, *ring.readies()]
+    facts = tuple(StageFacts(d, r, a) for d, r, a in zip(described, readies, addresses, strict=True))
+    return Stage(engine), facts

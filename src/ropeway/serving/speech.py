@@ -1,0 +1,61 @@
+"""Text in and out of a loop: the checkpoint's tokenizer and chat template, and one reply at a time for the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from pathlib import Path
+
+from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.engines.base import Logits
+from ropeway.engines.llamacpp.vocabulary import Vocabulary
+from ropeway.serving import sampler
+from ropeway.serving.loop import Loop
+from ropeway.serving.rounds import Wanted
+from ropeway.serving.sequence import Sequence
+from ropeway.serving.template import ChatTemplate
+
+
+class Speech:
+    """A checkpoint's tokenizer and chat template."""
+
+    def __init__(self, path: Path) -> None:
+        metadata = GgufFile.open(path).metadata
+        self.vocabulary = Vocabulary(path)
+        self.name = path.stem
+        text = metadata.text("tokenizer.chat_template", "")
+        self.template = ChatTemplate(text, self.vocabulary.bos, self.vocabulary.eos) if text else None
+
+    def prompt(self, user: str, *, raw: bool = False) -> list[int]:
+        """Token ids of one user's turn through the chat template, or of the bare text (`raw`, or without a template).
+
+        Raises TemplateError, EngineError.
+        """
+        if raw or self.template is None:
+            return self.vocabulary.tokenize(user, add_special=True, parse_special=False)
+        text = self.template.render([{"role": "user", "content": user}], add_generation_prompt=True)
+        return self.vocabulary.tokenize(text, add_special=False, parse_special=True)
+
+    def close(self) -> None:
+        """Free the vocabulary."""
+        self.vocabulary.close()
+
+
+class PlainChooser:
+    """Chooses by each sequence's own parameters; without drafts."""
+
+    def choose(self, wanted: Wanted, logits: Logits) -> Items[int]:
+        """One token from the last row."""
+        sequence = wanted.sequence
+        return (sampler.choose(logits[-1], sequence.params, len(sequence.produced)),)
+
+    def prompt_rows(self, wanted: Wanted, offset: int, logits: Logits) -> None:
+        """Nobody asked for the prompt's log-probabilities."""
+
+
+def generate(loop: Loop, sequence: Sequence) -> Iterator[int]:
+    """Run one sequence to its end, token by token. Raises RingLost, EngineError."""
+    loop.scheduler.add(sequence)
+    while not loop.scheduler.idle:
+        for committed in loop.step():
+            yield from committed.tokens

@@ -1,0 +1,116 @@
+"""Record what a ring does for some sequences, then repeat it on the whole model in one process and compare.
+
+The ring runs through the loop that serves. The whole model gets the same row batches, so a placement that promises
+bits must give them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence as Items
+from typing import Protocol
+
+from ropeway.engines.base import Logits, Span
+from ropeway.engines.llamacpp.whole import WholeModel
+from ropeway.launch.placement import Placement
+from ropeway.launch.rank0 import Rank0
+from ropeway.serving.rounds import Scheduled, Wanted
+from ropeway.serving.sequence import Sequence
+from ropeway.stage.work import Keep, Release, StageWork
+from ropeway.verify.compare import Comparison
+
+
+class Recorder:
+    """A greedy chooser that keeps every round, and every row of logits that chose a token."""
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[Scheduled, StageWork]] = []
+        self.logits: dict[int, list[Logits]] = defaultdict(list)
+
+    def on_round(self, scheduled: Scheduled, work: StageWork) -> None:
+        """Keep a round."""
+        self.rounds.append((scheduled, work))
+
+    def choose(self, wanted: Wanted, logits: Logits) -> Items[int]:
+        """Keep the last row's logits; its likeliest token."""
+        self.logits[wanted.sequence.id].append(logits[-1:].copy())
+        return (int(logits[-1].argmax()),)
+
+    def prompt_rows(self, wanted: Wanted, offset: int, logits: Logits) -> None:
+        """Nobody asked for the prompt's rows; what they leave in the state shows in every later step."""
+
+
+class Whole(Protocol):
+    """What a comparison asks of the whole model."""
+
+    def forward(self, spans: Items[Span], tokens: Items[int], wanted: Items[int]) -> Logits: ...
+    def keep(self, slot: int, length: int) -> None: ...
+    def release(self, slot: int) -> None: ...
+
+
+def repeat(whole: Whole, recorder: Recorder) -> Comparison:
+    """Run the recorded rounds on the whole model; every chosen token is a step. Raises EngineError.
+
+    Where the last rank chose the tokens there are no logits to compare, so the tokens are.
+    """
+    comparison = Comparison()
+    steps: dict[int, int] = defaultdict(int)
+    for scheduled, work in recorder.rounds:
+        expected = _round(whole, scheduled, work)
+        for wanted in scheduled.wanted:
+            if not wanted.sample:
+                continue
+            number = wanted.sequence.id
+            step, steps[number] = steps[number], steps[number] + 1
+            if number in recorder.logits:
+                comparison.add(recorder.logits[number][step][0], expected[number][0])
+            else:
+                comparison.add_token(wanted.sequence.produced[step], int(expected[number][0].argmax()))
+    return comparison
+
+
+def _round(whole: Whole, scheduled: Scheduled, work: StageWork) -> dict[int, Logits]:
+    """The whole model's logits of each sequence's last wanted row."""
+    for operation in work.before:
+        match operation:
+            case Keep(slot, length):
+                whole.keep(slot, length)
+            case Release(slot):
+                whole.release(slot)
+            case _:
+                raise AssertionError("a comparison uses no prompt cache")
+    found: dict[int, Logits] = {}
+    at = 0
+    for part in work.parts:
+        tokens = scheduled.tokens[part.start : part.start + part.rows]
+        logits = whole.forward(part.spans, tokens, part.returns)
+        stop = at + len(part.returns)
+        for wanted in scheduled.wanted:
+            last = wanted.row + wanted.rows - 1
+            if at <= last < stop:
+                found[wanted.sequence.id] = logits[last - at : last - at + 1]
+        at = stop
+    return found
+
+
+def compare_with_whole(placement: Placement, recorder: Recorder) -> Comparison:
+    """Load the whole model in this process and repeat the rounds on it. Raises EngineError."""
+    whole = WholeModel(placement.whole_config())
+    try:
+        return repeat(whole, recorder)
+    finally:
+        whole.close()
+
+
+def check(rank0: Rank0, prompts: Items[Items[int]], steps: int) -> Comparison:
+    """Read the prompts and decode `steps` tokens for each on the ring, then compare every step with the whole model.
+
+    End tokens do not end anything here. Raises EngineError, RingLost.
+    """
+    recorder = Recorder()
+    loop = rank0.loop(recorder, on_round=recorder.on_round)
+    for number, prompt in enumerate(prompts):
+        loop.scheduler.add(Sequence(number, tuple(prompt), steps))
+    while not loop.scheduler.idle:
+        loop.step()
+    return compare_with_whole(rank0.placement, recorder)
