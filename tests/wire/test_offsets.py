@@ -8,7 +8,8 @@ import zlib
 import pytest
 
 from ropeway.types import Boundary, Layout
-from ropeway.wire import Channel, Kind
+from ropeway.wire import Channel, ErrorCode, Kind
+from ropeway.wire.capture import Broken, Captured, read_capture
 from wire.golden_files import CANONICAL, FINGERPRINT, load
 
 Fields = list[tuple[int, str, int]]
@@ -122,6 +123,31 @@ LENGTHS = {
     "echo-plain": 0,
 }
 
+RESERVED: dict[str, list[int]] = {
+    "hello-dialer": [*range(9, 16)],
+    "describe-fields": [7, 69, 70, 71],
+    "ready-fields": [7, *range(20, 24)],
+    "plan-fields": [7, *range(28, 32), 37, 38, 39, 81, 82, 83, 105, 106, 107],
+    "tokens-fields": [*range(4, 8), 21, 22, 23],
+    "done-acks": [49, 50, 51, 69, 70, 71],
+    "fate-fields": [1],
+}
+
+ENUMS: list[tuple[str, int, set[int]]] = [
+    ("hello-dialer", 8, {1, 2, 3}),
+    ("describe-enums-1", 29, {1, 2, 3}),
+    ("describe-enums-1", 30, {1, 2, 3, 4, 5, 6}),
+    ("describe-enums-1", 31, {1, 2, 3, 4, 5, 6}),
+    ("describe-enums-1", 68, {1, 2, 3, 4, 5}),
+    ("plan-drop", 32, {1, 3}),
+    ("plan-save", 60, {1}),
+    ("tokens-fields", 20, {0, 1}),
+    ("done-acks", 48, {0, 1}),
+    ("fate-stop", 0, {1, 2, 3}),
+    ("fate-stop", 2, {0, *range(1, 36), *range(40, 55), 60, 61, 62, 63}),
+]
+"""Payload bytes that hold an enum or a flag, and the values that they can take with the file's other bytes."""
+
 KINDS = ["hello", "proof", "describe", "ready", "plan", "rows", "tokens", "done", "fate", "probe", "echo"]
 
 
@@ -138,6 +164,29 @@ def test_payloads_have_the_lengths_of_the_page(name: str) -> None:
     raw = load(name).raw
     assert len(raw) == 32 + LENGTHS[name]
     assert struct.unpack_from("<I", raw, 24) == (LENGTHS[name],)
+
+
+@pytest.mark.parametrize(("name", "offset"), [(name, at) for name, offsets in RESERVED.items() for at in offsets])
+def test_each_reserved_byte_must_be_zero(name: str, offset: int) -> None:
+    for value in (1, 0x80):
+        raw = bytearray(load(name).raw)
+        assert raw[32 + offset] == 0
+        raw[32 + offset] = value
+        [frame] = read_capture(bytes(raw))
+        assert isinstance(frame, Broken)
+        assert frame.error.code is ErrorCode.RESERVED_NOT_ZERO
+
+
+@pytest.mark.parametrize(("name", "offset", "values"), ENUMS)
+def test_each_enum_takes_its_values_only(name: str, offset: int, values: set[int]) -> None:
+    taken = set()
+    for value in range(256):
+        raw = bytearray(load(name).raw)
+        raw[32 + offset] = value
+        [frame] = read_capture(bytes(raw))
+        if isinstance(frame, Captured):
+            taken.add(value)
+    assert taken == values
 
 
 def test_headers_count_and_number() -> None:
