@@ -85,6 +85,15 @@ def test_two_keys_do_not_match() -> None:
     assert acceptor.outgoing() == []
 
 
+def test_a_proof_that_fails_proves_nothing() -> None:
+    golden = load("link-wrong_key-answer")
+    dialer = make_link(golden.hears)
+    with pytest.raises(ProtocolError) as caught:
+        feed(dialer, golden.raw)
+    assert code_of(caught) is ErrorCode.WRONG_KEY
+    assert not dialer.proved
+
+
 def test_our_own_mistakes_stop_no_later_frame() -> None:
     stage, first = control()
     with pytest.raises(ProtocolError) as caught:

@@ -22,7 +22,7 @@ class State(IntEnum):
     DIALER_PROOF = auto()
     ACCEPTOR_PROOF = auto()
     PROVED = auto()
-    """Both proofs have passed; replaced at once by the channel's first state."""
+    """Both proofs have been sent; replaced at once by the channel's first state."""
     DESCRIBE = auto()
     READY = auto()
     ROUNDS = auto()
@@ -57,7 +57,6 @@ TABLE: Final = {
 """Every legal frame: (state, who sends, kind) gives the next state. A fate is legal in each, once a side."""
 
 _FIRST: Final = {Channel.CONTROL: State.DESCRIBE, Channel.ROWS: State.ROWS, Channel.PROBE: State.PROBE}
-_UNPROVED: Final = (State.DIALER_HELLO, State.ACCEPTOR_HELLO, State.DIALER_PROOF, State.ACCEPTOR_PROOF)
 
 
 class Conversation:
@@ -75,11 +74,6 @@ class Conversation:
         """Last round, a side."""
         self._next_part = 0
         self._ended = [False, False]
-
-    @property
-    def proved(self) -> bool:
-        """Both proofs have passed."""
-        return self.state not in _UNPROVED
 
     def ended(self, side: Side) -> bool:
         """`side` has sent a fate that ends the connection."""

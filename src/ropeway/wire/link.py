@@ -57,6 +57,7 @@ class Link:
         self._handshake = Handshake(side, channel, hello, key, accept)
         self._lend = lend
         self._conversation = Conversation()
+        self._proved = False
         self._outgoing: list[bytes] = []
         self._error: ProtocolError | None = None
         self._scratch = memoryview(bytearray(HEADER_BYTES))
@@ -69,7 +70,7 @@ class Link:
     @property
     def proved(self) -> bool:
         """Both proofs have passed."""
-        return self._conversation.proved
+        return self._proved
 
     @property
     def peer(self) -> Hello | None:
@@ -196,6 +197,7 @@ class Link:
     def _hear_proof(self, payload: memoryview) -> HelloDone:
         handshake = self._handshake
         handshake.hear_proof(payload)
+        self._proved = True
         if self._side is Side.ACCEPTOR:
             self._queue(Kind.PROOF, handshake.make_proof())
         assert handshake.peer is not None
