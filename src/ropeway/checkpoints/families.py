@@ -82,3 +82,16 @@ def layer_count(gguf: GgufFile) -> int:
 def vocabulary_size(gguf: GgufFile) -> int:
     """Rows of the embedding matrix."""
     return embeddings(gguf).shape[1]
+
+
+def kv_row_bytes(gguf: GgufFile) -> int:
+    """Bytes of one position's f16 keys and values in one layer (the widest, where layers differ)."""
+    prefix, metadata = gguf.architecture, gguf.metadata
+    heads = metadata[f"{prefix}.attention.head_count"]
+    most = max(heads) if isinstance(heads, list) else heads
+    kv_heads = metadata.get(f"{prefix}.attention.head_count_kv", heads)
+    kv_most = max(kv_heads) if isinstance(kv_heads, list) else kv_heads
+    size = metadata.integer(f"{prefix}.embedding_length") // int(most)
+    keys = metadata.integer(f"{prefix}.attention.key_length", size)
+    values = metadata.integer(f"{prefix}.attention.value_length", size)
+    return 2 * int(kv_most) * (keys + values)

@@ -162,7 +162,7 @@ def load_setup(line: bytes) -> tuple[Options, RankSetup]:
 
 
 def _read_line() -> bytes:
-    """One line from standard input, unbuffered: a thread that waits in a buffered reader would hold its lock at exit."""
+    """One line from standard input, unbuffered: a thread waiting in a buffered reader would hold its lock at exit."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)

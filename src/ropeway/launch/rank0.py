@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ropeway.engines.llamacpp.engine import LlamaCppEngine
@@ -12,13 +12,14 @@ from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank import RankSetup, ring_config
 from ropeway.serving.loop import Chooser, Loop
+from ropeway.serving.prompts import Lookup
 from ropeway.serving.rounds import Scheduled
 from ropeway.serving.scheduler import Scheduler
 from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
 from ropeway.transport import Ring, join
-from ropeway.wire import Describe, Expected, ProtocolError, Ready, check_description
+from ropeway.wire import CacheAck, Describe, Expected, ProtocolError, Ready, check_description
 
 BRING_UP_S = 60.0
 
@@ -32,6 +33,17 @@ class StageFacts:
     address: str
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the ring can hold and run, in streams and rows (wire.md 6)."""
+
+    parallel: int
+    chunk: int
+    max_rows: int
+    context: int
+    kv_rows: int
+
+
 @dataclass(slots=True)
 class Rank0:
     """A ring that is ready, as rank 0 holds it."""
@@ -41,25 +53,40 @@ class Rank0:
     ring: Ring | None
     facts: tuple[StageFacts, ...]
 
-    def loop(
-        self,
-        chooser: Chooser,
-        *,
-        groups: int = 1,
-        on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
-    ) -> Loop:
-        """A serving loop within the tightest stage's limits."""
+    @property
+    def limits(self) -> Limits:
+        """The tightest stage's."""
         described = [fact.describe for fact in self.facts]
-        scheduler = Scheduler(
+        return Limits(
             parallel=min(d.parallel for d in described),
             chunk=min(d.chunk for d in described),
             max_rows=min(d.max_rows for d in described),
             context=min(d.context for d in described),
             kv_rows=min(d.kv_rows for d in described),
+        )
+
+    def loop(
+        self,
+        chooser: Chooser,
+        *,
+        groups: int = 1,
+        lookup: Lookup = lambda _: None,
+        on_acks: Callable[[int, Sequence[CacheAck]], None] = lambda _rank, _acks: None,
+        on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
+    ) -> Loop:
+        """A serving loop within the tightest stage's limits."""
+        limits = self.limits
+        scheduler = Scheduler(
+            limits.parallel,
+            limits.chunk,
+            limits.max_rows,
+            limits.context,
+            limits.kv_rows,
             groups=groups,
+            lookup=lookup,
         )
         sampler = self.placement.layout.sampler
-        return Loop(self.stage, self.ring, scheduler, chooser, sampler=sampler, on_round=on_round)
+        return Loop(self.stage, self.ring, scheduler, chooser, sampler=sampler, on_acks=on_acks, on_round=on_round)
 
 
 @contextlib.contextmanager

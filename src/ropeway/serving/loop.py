@@ -112,6 +112,11 @@ class Loop:
             return []
         return self._land(self._under_way.popleft())
 
+    @property
+    def held_rows(self) -> int:
+        """Positions that the open streams hold, on every stage alike."""
+        return self._stage.held_rows
+
     def collect(self) -> None:
         """Take in the stages' done frames that have come."""
         if self._ring is None:

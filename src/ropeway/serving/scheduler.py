@@ -73,6 +73,11 @@ class Scheduler:
         self._under_way: deque[Scheduled] = deque()
 
     @property
+    def piece(self) -> int:
+        """Prompts are cut at multiples of so many rows."""
+        return self._piece
+
+    @property
     def waiting(self) -> int:
         """Sequences in the queue."""
         return self._prompts.waiting

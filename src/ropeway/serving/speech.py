@@ -23,17 +23,17 @@ class Speech:
         metadata = GgufFile.open(path).metadata
         self.vocabulary = Vocabulary(path)
         self.name = path.stem
-        text = metadata.text("tokenizer.chat_template", "")
-        self.template = ChatTemplate(text, self.vocabulary.bos, self.vocabulary.eos) if text else None
+        self.template_text = metadata.text("tokenizer.chat_template", "")
 
     def prompt(self, user: str, *, raw: bool = False) -> list[int]:
         """Token ids of one user's turn through the chat template, or of the bare text (`raw`, or without a template).
 
         Raises TemplateError, EngineError.
         """
-        if raw or self.template is None:
+        if raw or not self.template_text:
             return self.vocabulary.tokenize(user, add_special=True, parse_special=False)
-        text = self.template.render([{"role": "user", "content": user}], add_generation_prompt=True)
+        template = ChatTemplate(self.template_text, self.vocabulary.bos, self.vocabulary.eos)
+        text = template.render([{"role": "user", "content": user}], add_generation_prompt=True)
         return self.vocabulary.tokenize(text, add_special=False, parse_special=True)
 
     def close(self) -> None:

@@ -24,6 +24,11 @@ class Stage:
         self._kept: dict[bytes, bytes] = {}
 
     @property
+    def held_rows(self) -> int:
+        """Positions that the open streams hold."""
+        return sum(slot.position for slot in self._table.streams.values())
+
+    @property
     def kept_bytes(self) -> int:
         """Bytes of the states kept for the prompt cache."""
         return sum(map(len, self._kept.values()))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ropeway.serving.sampler import log_probs
+
 Row = npt.NDArray[np.float32]
 
 
@@ -53,13 +55,5 @@ class Comparison:
 
 def kl(whole: Row, split: Row) -> float:
     """KL(softmax(whole) || softmax(split)) in nats, computed in float64."""
-    p, q = log_softmax(whole), log_softmax(split)
+    p, q = log_probs(whole), log_probs(split)
     return float(max(0.0, np.sum(np.exp(p) * (p - q))))
-
-
-def log_softmax(row: Row) -> npt.NDArray[np.float64]:
-    """Log-probabilities of one row of logits."""
-    values = row.astype(np.float64)
-    values -= values.max()
-    result: npt.NDArray[np.float64] = values - np.log(np.exp(values).sum())
-    return result

@@ -1,0 +1,218 @@
+"""A served ring: the loop in a thread of its own, requests from any thread, and the way back after a loss.
+
+Keeps the contract of serving/service.py. When the ring is lost every request ends with an event that says so; the
+ring is then brought up again with growing pauses, a bounded number of times in a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.families import kv_row_bytes
+from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.engines.base import EngineError
+from ropeway.launch.placement import Placement
+from ropeway.launch.rank0 import Rank0
+from ropeway.serving.board import Board, StageCard
+from ropeway.serving.chooser import JobChooser
+from ropeway.serving.inbox import Inbox
+from ropeway.serving.prompt_cache import PromptCache
+from ropeway.serving.runner import Runner
+from ropeway.serving.sequence import Finish
+from ropeway.serving.service import (
+    GenerateEvent,
+    GenerateRequest,
+    PromptTooLong,
+    RingUnavailable,
+    ServiceState,
+    Tokenizer,
+)
+from ropeway.serving.speech import Speech
+from ropeway.transport import RingEnded
+
+STABLE_S: Final = 60.0
+"""A ring that was ready for so long may be restarted as often as at first."""
+LONGEST_PAUSE_S: Final = 30.0
+DRAIN_S: Final = 180.0
+
+_log = logging.getLogger("ropeway.replica")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """How a replica serves: requests that may wait, memory for the prompt cache, rounds at once, restarts in a row."""
+
+    queue: int = 64
+    cache_bytes: int = 256 << 20
+    groups: int = 1
+    restarts: int = 5
+    model_id: str = ""
+
+
+class Replica:
+    """Rank 0 as the API sees it. `open_ring` brings a ring up, or raises; it is called again after a loss."""
+
+    def __init__(
+        self, placement: Placement, open_ring: Callable[[], AbstractContextManager[Rank0]], options: ReplicaOptions
+    ) -> None:
+        self._placement = placement
+        self._open_ring = open_ring
+        self._options = options
+        self._speech = Speech(placement.path)
+        self._inbox = Inbox(options.queue)
+        flags = placement.options
+        name = options.model_id or self._speech.name
+        self._board = Board(placement.layout, name, flags.context, flags.parallel, options.queue)
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="ropeway loop", daemon=True)
+
+    def start(self) -> None:
+        """Begin to bring the ring up; returns at once."""
+        self._thread.start()
+
+    def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Take no more requests, let the running ones end within `drain_s`, then stop the ring."""
+        self._board.become(ServiceState.DRAINING, "the server is being stopped")
+        deadline = time.monotonic() + drain_s
+        while self._inbox.live and self._thread.is_alive() and time.monotonic() < deadline:
+            self._thread.join(0.05)
+        self._leaving.set()
+        self._inbox.wake.set()
+        self._thread.join()
+        self._speech.close()
+
+    # What the API asks for
+
+    @property
+    def model_id(self) -> str:
+        return self._board.model_id
+
+    @property
+    def context(self) -> int:
+        return self._placement.options.context
+
+    @property
+    def fingerprint(self) -> str:
+        return self._board.placement
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._speech.vocabulary
+
+    @property
+    def chat_template(self) -> str:
+        return self._speech.template_text
+
+    @property
+    def bos(self) -> str:
+        return self._speech.vocabulary.bos
+
+    @property
+    def eos(self) -> str:
+        return self._speech.vocabulary.eos
+
+    def submit(self, request: GenerateRequest, on_event: Callable[[GenerateEvent], None]) -> int:
+        """Queue a request; see serving/service.py."""
+        board = self._board
+        if board.state is not ServiceState.READY:
+            raise RingUnavailable(board.detail or f"the ring is {board.state.value}", retry_after_s=2)
+        if len(request.prompt) >= self.context:
+            raise PromptTooLong(len(request.prompt), self.context)
+        number = self._inbox.submit(request, self._placement.options.parallel, on_event)
+        if self.state() in (ServiceState.RESTARTING, ServiceState.FAILED):
+            # The ring was lost between the two lines above: the sweep may have come before this request.
+            self._inbox.fail_all(board.detail)
+        return number
+
+    def end(self, request_id: int, finish: Finish) -> None:
+        """Free a request's slot; see serving/service.py."""
+        self._inbox.end(request_id, finish)
+
+    def state(self) -> ServiceState:
+        return self._board.state
+
+    def ring(self) -> dict[str, object]:
+        return self._board.ring()
+
+    # The loop's thread
+
+    def _serve(self) -> None:
+        tries = 0
+        while not self._leaving.is_set():
+            began = time.monotonic()
+            why = self._one_ring()
+            if self._leaving.is_set():
+                break
+            tries = 1 if time.monotonic() - began > STABLE_S else tries + 1
+            if tries > self._options.restarts:
+                self._fail(ServiceState.FAILED, f"given up after {tries - 1} restarts; the last: {why}")
+                break
+            self._fail(ServiceState.RESTARTING, why)
+            self._leaving.wait(min(LONGEST_PAUSE_S, 0.5 * 2 ** (tries - 1)))
+        self._inbox.fail_all(self._board.detail or "the server has stopped")
+
+    def _fail(self, state: ServiceState, why: str) -> None:
+        _log.warning("%s: %s", state.value, why)
+        if self._board.state is not ServiceState.DRAINING:
+            self._board.become(state, why)
+        self._inbox.fail_all(why)
+
+    def _one_ring(self) -> str:
+        """Bring a ring up and serve until it ends; why it ended."""
+        try:
+            with self._open_ring() as rank0:
+                if rank0.ring is not None:
+                    rank0.ring.on_end(self._inbox.wake.set)
+                runner = self._runner(rank0)
+                if self._board.state is not ServiceState.DRAINING:
+                    self._board.become(ServiceState.READY)
+                _log.info("ready: %s", self._board.placement)
+                while not self._leaving.is_set():
+                    runner.turn()
+                    if rank0.ring is not None:
+                        rank0.ring.check()
+        except (RingEnded, EngineError, CheckpointError, OSError) as error:
+            return str(error)
+        return "stopped"
+
+    def _runner(self, rank0: Rank0) -> Runner:
+        layout = rank0.placement.layout
+        row_bytes = kv_row_bytes(GgufFile.open(rank0.placement.path)) * layout.layers
+        chooser = JobChooser()
+        loop = rank0.loop(
+            chooser,
+            groups=self._options.groups,
+            lookup=lambda sequence: cache.lookup(sequence),
+            on_acks=lambda rank, acks: runner.on_acks(rank, acks),
+        )
+        cache = PromptCache(layout.world, loop.scheduler.piece, row_bytes, self._options.cache_bytes)
+        runner = Runner(loop, chooser, cache, self._inbox, self._board)
+        self._board.attach(_cards(rank0), cache, chooser.jobs)
+        return runner
+
+
+def _cards(rank0: Rank0) -> tuple[StageCard, ...]:
+    head_rank = rank0.placement.layout.head_rank
+    return tuple(
+        StageCard(
+            rank=rank,
+            first=fact.describe.first,
+            end=fact.describe.end,
+            engine=fact.describe.engine.name.lower(),
+            backend=fact.describe.backend.name.lower(),
+            address=fact.address,
+            weights_bytes=fact.ready.weights_bytes,
+            load_ms=fact.ready.load_ms,
+            kv_rows=fact.describe.kv_rows,
+            embeds=rank == 0,
+            head=rank == head_rank,
+        )
+        for rank, fact in enumerate(rank0.facts)
+    )
