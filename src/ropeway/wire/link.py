@@ -77,8 +77,6 @@ class Link:
         """The peer's hello, once heard; believe it only where `proved`."""
         return self._handshake.peer
 
-    # Reading
-
     def buffer(self) -> memoryview:
         """Where the next bytes belong; never empty. Raises the link's error again once it has failed."""
         if self._error is not None:
@@ -213,8 +211,6 @@ class Link:
         if fate.what is not FateKind.DRAIN:
             self._conversation.end(self._side.other)
         return FateHeard(fate, self.proved)
-
-    # Writing
 
     def outgoing(self) -> list[bytes]:
         """Frames of the hello and proof that are due now, each once."""
