@@ -46,7 +46,7 @@ class Connection:
         True when all of it has left; the watch flushes the rest. Raises ProtocolError (ours), OSError.
         """
         with self.lock:
-            return self.outbox.push(frame())
+            return self.outbox.push(b"".join(frame()))
 
     def flush(self) -> bool:
         """Send more of what is pending. True when nothing is. Raises OSError."""
@@ -81,7 +81,7 @@ class Connection:
         """Drop what has not begun to leave and send the last word instead; never raises, never blocks."""
         with self.lock, contextlib.suppress(OSError, ProtocolError):
             self.outbox.abandon()
-            if self.outbox.push(self.link.send_fate(fate)):
+            if self.outbox.push(b"".join(self.link.send_fate(fate))):
                 self.sock.shutdown(socket.SHUT_WR)
 
     def part(self, scratch: memoryview) -> bool:

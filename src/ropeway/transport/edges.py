@@ -19,14 +19,25 @@ TOKEN_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame that a plan implies. `header` is its 32 bytes."""
+    """One frame that a plan implies. `header` is its 32 bytes; `frame_bytes` are header and payload."""
 
     kind: Kind
     round: int
     part: int
     rows: int
     payload_bytes: int
+    frame_bytes: int
     header: bytes
+
+    def is_called(self, kind: Kind, round_: int, part: int, rows: int, payload_bytes: int) -> bool:
+        """It is this frame that a caller names."""
+        return (
+            self.part == part
+            and self.round == round_
+            and self.rows == rows
+            and self.payload_bytes == payload_bytes
+            and self.kind is kind
+        )
 
     def __str__(self) -> str:
         if self.kind is Kind.TOKENS:
@@ -37,7 +48,7 @@ class Frame:
 def frame(kind: Kind, round_: int, part: int, rows: int, payload_bytes: int) -> Frame:
     """A frame with its header's bytes."""
     header = encode_header(Header(kind, round_, rows, part, payload_bytes))
-    return Frame(kind, round_, part, rows, payload_bytes, header)
+    return Frame(kind, round_, part, rows, payload_bytes, len(header) + payload_bytes, header)
 
 
 def frames_ahead(round_: int, plan: Plan, row_bytes: int) -> list[Frame]:

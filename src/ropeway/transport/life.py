@@ -22,12 +22,9 @@ class Life:
         self._verdict = Verdict()
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._wakers: list[Callable[[], None]] = []
-
-    @property
-    def over(self) -> bool:
+        self.over = False
         """The ring has ended, and every other rank has been told as far as its buffers took it."""
-        return self._over.is_set()
+        self._wakers: list[Callable[[], None]] = []
 
     def who(self, rank: int) -> str:
         """A rank with its address, for messages."""
@@ -52,6 +49,7 @@ class Life:
         try:
             self._announce(fate)
         finally:
+            self.over = True
             self._over.set()
             for wake in wakers:
                 wake()
@@ -78,7 +76,7 @@ class Life:
 
     def check(self) -> None:
         """Raise RingLost or RingStopped once the ring has ended."""
-        if self._over.is_set():
+        if self.over:
             self.leave()
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -7,16 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ropeway.wire.link import Buffers
-
 
 @dataclass(slots=True)
-class _Item:
+class Item:
     """What is left of one frame, and what to call once it has left."""
 
-    views: list[memoryview]
+    rest: memoryview
     sent: Callable[[], None] | None
-    begun: bool = False
+    begun: bool
 
 
 class Outbox:
@@ -24,70 +22,60 @@ class Outbox:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._queue: deque[_Item] = deque()
+        self.pending: deque[Item] = deque()
+        """What has not left yet."""
         self.sent_bytes = 0
 
-    @property
-    def pending(self) -> bool:
-        """Something has not left yet."""
-        return bool(self._queue)
-
-    def push(self, frame: Buffers, sent: Callable[[], None] | None = None) -> bool:
+    def push(self, frame: bytes) -> bool:
         """Send a frame, or as much of it as the socket takes now; the rest waits for `flush`. True when all has left.
 
-        `sent` is called once the frame's memory may be used again. Raises OSError when the connection is broken.
+        Raises OSError for a broken connection.
         """
-        if self._queue:
-            self.queue(frame, sent)
-            return False
-        try:
-            count = self._sock.sendmsg(frame, (), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            count = 0
-        self.sent_bytes += count
-        size = sum(map(len, frame))
-        if count == size:
-            if sent is not None:
-                sent()
+        count = self.offer(frame)
+        if count == len(frame):
             return True
-        self.queue(frame, sent)
-        self._advance(self._queue[0], count)
+        self.queue(memoryview(frame), count)
         return False
 
-    def queue(self, frame: Buffers, sent: Callable[[], None] | None = None) -> None:
-        """Put a frame behind the others without trying to send it."""
-        self._queue.append(_Item([memoryview(piece) for piece in frame], sent))
+    def offer(self, frame: bytes | memoryview) -> int:
+        """Send as much of a frame as the socket takes now; gives its bytes. What is left must be put in by `queue`."""
+        if self.pending:
+            return 0
+        try:
+            count = self._sock.send(frame, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        self.sent_bytes += count
+        return count
+
+    def queue(self, frame: memoryview, count: int = 0, sent: Callable[[], None] | None = None) -> None:
+        """Put a frame, of which `count` bytes have left, behind the others.
+
+        `sent` is called once the frame's memory may be used again.
+        """
+        self.pending.append(Item(frame[count:], sent, count > 0))
 
     def flush(self) -> bool:
         """Send what the socket takes now. True when nothing is pending. Raises OSError for a broken connection."""
-        while self._queue:
-            item = self._queue[0]
+        while self.pending:
+            item = self.pending[0]
             try:
-                count = self._sock.sendmsg(item.views, (), socket.MSG_DONTWAIT)
+                count = self._sock.send(item.rest, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return False
             self.sent_bytes += count
-            self._advance(item, count)
-            if item.views:
-                return False
-            self._queue.popleft()
+            item.begun = True
+            item.rest = item.rest[count:]
+            if item.rest:
+                continue
+            self.pending.popleft()
             if item.sent is not None:
                 item.sent()
         return True
 
     def abandon(self) -> None:
         """Drop every frame that has not begun to leave: the ring ends, and only its fate is still worth sending."""
-        if self._queue and self._queue[0].begun:
-            first = self._queue[0]
-            self._queue.clear()
-            self._queue.append(first)
-        else:
-            self._queue.clear()
-
-    @staticmethod
-    def _advance(item: _Item, count: int) -> None:
-        item.begun = item.begun or count > 0
-        while item.views and count >= len(item.views[0]):
-            count -= len(item.views.pop(0))
-        if count:
-            item.views[0] = item.views[0][count:]
+        first = self.pending[0] if self.pending and self.pending[0].begun else None
+        self.pending.clear()
+        if first is not None:
+            self.pending.append(first)

@@ -1,7 +1,7 @@
 """Rows that go out to the next rank: two buffers, so that one is sent while the next part is computed into the other.
 
-A small frame leaves in the caller's own thread; what the socket does not take at once, and every large frame, is sent
-by the sender thread of this file.
+A small frame leaves in the caller's own thread, by one system call and without a lock that anybody holds for long. What
+the socket does not take at once, and every large frame, is sent by the sender thread of this file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import deque
 from functools import partial
 from typing import Final
 
+from ropeway.transport.buffer import HEADER_AT, PAYLOAD_AT, Buffer
 from ropeway.transport.connection import Connection
 from ropeway.transport.edges import Frame
 from ropeway.transport.figures import Waits
@@ -30,15 +31,19 @@ class Outflow:
 
     def __init__(self, connection: Connection, life: Life, waits: Waits, first_bytes: int) -> None:
         self._connection = connection
+        self._outbox = connection.outbox
+        self._lock = connection.lock
         self._life = life
-        self._cond = threading.Condition()
-        self._due: deque[Frame] = deque()
         self._waits = waits
-        self._free = [bytearray(first_bytes), bytearray(first_bytes)]
-        self._lent: deque[bytearray] = deque()
+        self._due: deque[Frame] = deque()
+        self._free = [Buffer(first_bytes), Buffer(first_bytes)]
+        """Buffers that are neither lent nor in flight; taken by the caller, put back by whoever sent the last byte."""
+        self._returned = threading.Event()
+        """Set whenever a buffer has come back, or the ring has ended."""
+        self._lent: deque[Buffer] = deque()
         self._handed = threading.Event()
         self.waiting: float | None = None
-        """Since when a caller waits for a buffer (time.monotonic)."""
+        """Since when the caller waits for a buffer (time.monotonic)."""
         connection.sock.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="ropeway rows sender", daemon=True)
         life.on_end(self._wake)
@@ -50,66 +55,74 @@ class Outflow:
 
     def lend(self, payload_bytes: int) -> memoryview:
         """Memory for the next frame's payload. Waits while both buffers are in flight. Raises RingEnded."""
-        with self._cond:
-            if not self._free:
-                self._wait_for_buffer()
-            buffer = self._free.pop()
-            if len(buffer) < payload_bytes:
-                buffer = bytearray(payload_bytes)
-            self._lent.append(buffer)
-        return memoryview(buffer)[:payload_bytes]
+        if not self._free:
+            self._wait_for_buffer()
+        buffer = self._free.pop()
+        buffer.fit(payload_bytes)
+        self._lent.append(buffer)
+        return buffer.payload
 
     def send(self, kind: Kind, round_: int, part: int, rows: int, payload: memoryview) -> None:
         """Send the next frame out of the buffer that was lent first.
 
         Raises RingEnded, or ProtocolError (`rows_length`, ours) where the plan implies another frame.
         """
-        self._life.check()
-        frame = self._due[0] if self._due else None
-        asked = kind, round_, part, rows, len(payload)
-        if frame is None or (frame.kind, frame.round, frame.part, frame.rows, frame.payload_bytes) != asked:
-            raise ProtocolError(ErrorCode.ROWS_LENGTH, f"asked to send {asked}, the plans imply {frame}")
-        self._due.popleft()
-        buffer = self._lent.popleft()
-        assert payload.obj is buffer, "send buffers leave in the order in which they were lent"
-        self._push(frame, payload, buffer)
-
-    def _push(self, frame: Frame, payload: memoryview, buffer: bytearray) -> None:
-        connection = self._connection
-        sent = partial(self._give_back, buffer)
-        try:
-            with connection.lock:
-                if len(payload) >= HAND_OVER_BYTES:
-                    connection.outbox.queue((frame.header, payload), sent)
-                elif connection.outbox.push((frame.header, payload), sent):
-                    return
-        except OSError as error:
-            self._life.blame(connection.rank, error)
+        if self._life.over:
             self._life.leave()
+        if not self._due or not self._due[0].is_called(kind, round_, part, rows, len(payload)):
+            raise self._unplanned(kind, round_, part, rows, len(payload))
+        frame, buffer = self._due.popleft(), self._lent.popleft()
+        assert payload is buffer.payload, "send buffers leave whole, and in the order in which they were lent"
+        buffer.memory[HEADER_AT:PAYLOAD_AT] = frame.header
+        self._lock.acquire()  # not `with`, which takes twice the time of acquire and release
+        try:
+            if self._push(frame, buffer):
+                self._free.append(buffer)
+                return
+        except OSError as error:
+            self._life.blame(self._connection.rank, error)
+            self._life.leave()
+        finally:
+            self._lock.release()
         self._handed.set()
 
     def close(self, timeout_s: float) -> None:
         """After the ring's end: wait until the sender thread has left."""
         self._thread.join(timeout_s)
 
+    def _push(self, frame: Frame, buffer: Buffer) -> bool:
+        """Send a frame, or as much of it as goes now; the rest is for the sender thread. True when all has left."""
+        count = 0
+        if frame.payload_bytes < HAND_OVER_BYTES:
+            count = self._outbox.offer(buffer.frame)
+            if count == frame.frame_bytes:
+                return True
+        self._outbox.queue(buffer.frame, count, partial(self._give_back, buffer))
+        return False
+
+    def _unplanned(self, kind: Kind, round_: int, part: int, rows: int, payload_bytes: int) -> ProtocolError:
+        asked = f"{kind.label} of part {part} of round {round_}: {rows} rows, {payload_bytes} bytes"
+        implied = self._due[0] if self._due else "nothing more"
+        return ProtocolError(ErrorCode.ROWS_LENGTH, f"asked to send {asked}; the plans imply {implied}")
+
     def _wait_for_buffer(self) -> None:
         started = time.monotonic()
         self.waiting = started
         while not self._free:
             self._life.check()
-            self._cond.wait()
+            self._returned.wait()
+            self._returned.clear()
         self.waiting = None
-        self._waits.send_ns += int((time.monotonic() - started) * 1e9)
+        self._waits.send_s += time.monotonic() - started
 
-    def _give_back(self, buffer: bytearray) -> None:
-        with self._cond:
-            self._free.append(buffer)
-            self._cond.notify()
+    def _give_back(self, buffer: Buffer) -> None:
+        self._free.append(buffer)
+        self._returned.set()
 
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._connection.sock, select.POLLOUT)
-        with self._life.guard("rows sender"):
+        with self._life.guard("the rows sender"):
             while True:
                 self._handed.wait()
                 self._handed.clear()
@@ -122,5 +135,4 @@ class Outflow:
 
     def _wake(self) -> None:
         self._handed.set()
-        with self._cond:
-            self._cond.notify_all()
+        self._returned.set()

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from ropeway.transport.buffer import HEADER_AT, PAYLOAD_AT, Buffer
 from ropeway.transport.connection import Connection, check_end, feed
 from ropeway.transport.edges import Frame
 from ropeway.transport.ending import CutShort
 from ropeway.transport.life import Life
 from ropeway.wire import HEADER_BYTES, ErrorCode, Event, Header, Kind, ProtocolError, decode_header
 
-_EARLY: tuple[int, ...] = (Kind.ROWS, Kind.TOKENS)
+_PLANNED: tuple[int, ...] = (Kind.ROWS, Kind.TOKENS)
 
 
 class Reader:
@@ -28,91 +29,87 @@ class Reader:
         self._sock = connection.sock
         self._life = life
         self._hear = hear
-        self._head = memoryview(bytearray(HEADER_BYTES))
         self._left = b""
-        """Bytes that were read behind a fate that did not end the connection."""
-        self.holds_header = False
-        """A rows header was read before its plan was known, and belongs to the next frame."""
+        """Bytes that were read too early: a header whose plan was not known, or what stood behind a fate."""
 
-    def fill(self, frame: Frame, room: memoryview) -> None:
-        """Read `frame` into `room`, which has its payload's size. Raises RingEnded."""
+    @property
+    def holds_early(self) -> bool:
+        """Something was read already that waits for its plan."""
+        return bool(self._left)
+
+    def fill(self, frame: Frame, buffer: Buffer) -> None:
+        """Read `frame` into a buffer of its size. Raises RingEnded."""
         try:
-            got = self._come_to(frame, room)
-            while got < len(room):
-                count = self._sock.recv_into(room[got:], 0, socket.MSG_WAITALL)
-                if not count:
-                    raise _short(len(room) - got, str(frame))
-                got += count
+            # Header and payload in one call: the size is known, and each call is a trip through the interpreter lock.
+            got = 0 if self._left else self._sock.recv_into(buffer.frame)
+            if got != frame.frame_bytes or buffer.memory[HEADER_AT:PAYLOAD_AT] != frame.header:
+                self._fill_slowly(frame, buffer, got)
         except (ProtocolError, OSError) as error:
             self._end(error)
-        self._connection.received_bytes += HEADER_BYTES + len(room)
-        self._connection.heard_at = time.monotonic()
 
     def listen(self) -> None:
         """Read what has come while no plan expects anything: a fate, the connection's end, or an early header."""
+        head = Buffer(0)
         try:
-            self._read_head(self._head[:0])
-            if self._head[6] in _EARLY:
-                self.holds_header = True
+            self._fill_up(head.frame, self._sock.recv_into(head.frame), HEADER_BYTES, "a header")
+            header = head.memory[HEADER_AT:PAYLOAD_AT]
+            if header[6] in _PLANNED:
+                self._left = header
             else:
-                self._judge(None, self._head[:0])
+                self._judge(header, b"")
         except (ProtocolError, OSError) as error:
             self._end(error)
 
-    def _come_to(self, frame: Frame, room: memoryview) -> int:
-        """Read up to the frame's header. Gives how many bytes of the payload came with it."""
-        while True:
-            got = 0
-            if self.holds_header:
-                self.holds_header = False
-            else:
-                got = self._read_head(room)
-            if self._head == frame.header:
-                return got
-            self._judge(frame, room[:got])
-
-    def _read_head(self, room: memoryview) -> int:
-        """Read a header, and in the same call as much of the payload as is there. Gives the payload bytes."""
+    def _fill_slowly(self, frame: Frame, buffer: Buffer, got: int) -> None:
+        """`got` bytes of the buffer's frame are there, which need not be the expected one."""
         if self._left:
-            return self._replay(room)
-        got = self._sock.recvmsg_into((self._head, room))[0]
-        if not got:
-            check_end(self._connection.link)
-            self._life.leave()
-        while got < HEADER_BYTES:
-            count = self._sock.recvmsg_into((self._head[got:], room))[0]
+            got = self._replay(buffer.frame)
+        while True:
+            got = self._fill_up(buffer.frame, got, HEADER_BYTES, "a header")
+            head = buffer.memory[HEADER_AT:PAYLOAD_AT]
+            if head == frame.header:
+                self._fill_up(buffer.frame, got, frame.frame_bytes, str(frame))
+                return
+            header = decode_header(head)
+            if header.kind in _PLANNED:
+                raise _mismatch(frame, header)
+            self._judge(head, bytes(buffer.payload[: got - HEADER_BYTES]))
+            got = self._replay(buffer.frame)
+
+    def _fill_up(self, room: memoryview, got: int, size: int, what: str) -> int:
+        """Read on until at least `size` of `room` are there; gives how many are."""
+        while got < size:
+            # All of a large payload in one call, where the system can; a header alone comes with what is behind it.
+            flags = socket.MSG_WAITALL if size == len(room) else 0
+            count = self._sock.recv_into(room[got:], 0, flags)
             if not count:
-                raise _short(HEADER_BYTES - got, "a header")
+                if got:
+                    raise CutShort(f"its connection ended {size - got} bytes short of {what}")
+                check_end(self._connection.link)  # raises, unless the peer has said that it leaves
+                self._life.leave()
             got += count
-        return got - HEADER_BYTES
+        return got
 
     def _replay(self, room: memoryview) -> int:
-        """The same from bytes that were read too early."""
-        left, self._left = self._left, b""
-        while len(left) < HEADER_BYTES:
-            more = self._sock.recv(HEADER_BYTES - len(left))
-            if not more:
-                raise _short(HEADER_BYTES - len(left), "a header")
-            left += more
-        self._head[:] = left[:HEADER_BYTES]
-        body = left[HEADER_BYTES : HEADER_BYTES + len(room)]
-        room[: len(body)] = body
-        self._left = left[HEADER_BYTES + len(body) :]
-        return len(body)
+        """Put bytes that were read too early where they belong; gives how many."""
+        count = min(len(self._left), len(room))
+        room[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
 
-    def _judge(self, frame: Frame | None, more: memoryview) -> None:
-        """A header that is not the expected one; `more` bytes came behind it. Raises ProtocolError or RingEnded."""
-        header = decode_header(self._head)
-        if frame is not None and header.kind in _EARLY:
-            raise _mismatch(frame, header)
+    def _judge(self, head: bytes, more: bytes) -> None:
+        """Let the link judge a header that is of neither rows nor tokens; `more` bytes came behind it.
+
+        Raises ProtocolError (theirs), or RingEnded for a fate.
+        """
+        length = decode_header(head).length
         link = self._connection.link
-        self._left = bytes(more[header.length :])
-        body = bytes(more[: header.length])
-        for piece in (self._head, memoryview(body)):
-            for event in feed(link, piece):
+        self._left = more[length:]
+        for piece in (head, more[:length]):
+            for event in feed(link, memoryview(piece)):
                 self._hear(self._connection, event)
-        missing = header.length - len(body)
-        while missing:
+        missing = length - len(more)
+        while missing > 0:
             count = self._sock.recv_into(link.buffer())
             if not count:
                 check_end(link)
@@ -127,10 +124,6 @@ class Reader:
         """The connection is over; a fate that comes another way may still explain it."""
         self._life.blame(self._connection.rank, error)
         self._life.leave()
-
-
-def _short(missing: int, what: str) -> CutShort:
-    return CutShort(f"its connection ended {missing} bytes short of {what}")
 
 
 def _mismatch(frame: Frame, header: Header) -> ProtocolError:

@@ -85,7 +85,7 @@ class Ring:
         rows_out = self._roster.connection(Channel.ROWS, Side.DIALER)
         first_bytes = self._config.chunk * self._config.row_bytes
         reader = Reader(rows_in, self._life, self._roster.hear)
-        self._inflow = Inflow(rows_in.sock, reader, self._life, self.waits, first_bytes)
+        self._inflow = Inflow(rows_in, reader, self._life, self.waits, first_bytes)
         self._outflow = Outflow(rows_out, self._life, self.waits, first_bytes)
         self._roster.before_closing(self._inflow.close)
         self._roster.before_closing(self._outflow.close)
@@ -140,43 +140,49 @@ class Ring:
 
     def send_buffer(self, payload_bytes: int) -> memoryview:
         """Memory for the next rows to send; waits while both buffers are in flight. Raises RingEnded."""
-        return self._out.lend(payload_bytes)
+        assert self._outflow is not None, "no rows leave a ring of one"
+        return self._outflow.lend(payload_bytes)
 
     def send_rows(self, round_: int, part: int, rows: int, buffer: memoryview) -> None:
         """Send a part's rows to the next rank (from the last one: what returns), out of the buffer that was lent first.
 
         Does not wait for the peer. Raises RingEnded, or ProtocolError `rows_length` where the plan implies otherwise.
         """
-        self._out.send(Kind.ROWS, round_, part, rows, buffer)
+        assert self._outflow is not None, "no rows leave a ring of one"
+        self._outflow.send(Kind.ROWS, round_, part, rows, buffer)
 
     def receive_rows(self, round_: int, part: int) -> memoryview:
         """The next part's rows from the rank before (on rank 0: what returns), borrowed until `release_rows`.
 
         Raises RingEnded, with `deadline` after round_s.
         """
-        return self._in.take(Kind.ROWS, round_, part)
+        assert self._inflow is not None, "no rows come to a ring of one"
+        return self._inflow.take(Kind.ROWS, round_, part)
 
     def release_rows(self) -> None:
         """The rows that were received last are not used any more."""
-        self._in.release()
+        assert self._inflow is not None, "no rows come to a ring of one"
+        self._inflow.release()
 
     def send_tokens(self, round_: int, tokens: Tokens) -> None:
         """The last rank with `sampler: last`: a round's tokens to rank 0. Raises as `send_rows`."""
         payload = tokens.encode()
-        buffer = self._out.lend(len(payload))
+        buffer = self.send_buffer(len(payload))
         buffer[:] = payload
-        self._out.send(Kind.TOKENS, round_, 0, 0, buffer)
+        assert self._outflow is not None
+        self._outflow.send(Kind.TOKENS, round_, 0, 0, buffer)
 
     def receive_tokens(self, round_: int) -> Tokens:
         """Rank 0 with `sampler: last`: a round's tokens, one a stream that returns a row. Raises as `receive_rows`."""
-        payload = self._in.take(Kind.TOKENS, round_, 0)
+        assert self._inflow is not None, "no rows come to a ring of one"
+        payload = self._inflow.take(Kind.TOKENS, round_, 0)
         try:
             return decode_tokens(payload)
         except ProtocolError as error:
             self._life.blame(self._world - 1, error)
             self._life.leave()
         finally:
-            self._in.release()
+            self.release_rows()
 
     # Figures
 
@@ -249,16 +255,6 @@ class Ring:
         assert self._spoke is not None, "only a stage of a ring that is whole can do this"
         return self._spoke
 
-    @property
-    def _in(self) -> Inflow:
-        assert self._inflow is not None, "no rows come to a ring of one"
-        return self._inflow
-
-    @property
-    def _out(self) -> Outflow:
-        assert self._outflow is not None, "no rows leave a ring of one"
-        return self._outflow
-
     def _hear(self, connection: Connection, event: Event) -> None:
         if self._spoke is not None:
             self._spoke.hear(connection, event)
@@ -270,12 +266,12 @@ class Ring:
         config = self._config
         if plan.rows > config.max_rows:
             raise ProtocolError(ErrorCode.OVER_CAPACITY, f"a plan of {plan.rows} rows, at most {config.max_rows}")
-        if self._world == 1:
+        if self._inflow is None or self._outflow is None:
             return
         ahead = frames_ahead(round_, plan, config.row_bytes)
         back = frames_back(round_, plan, config.row_bytes, config.layout.sampler)
-        self._in.expect(ahead if self._rank else back)
-        self._out.expect(back if self._rank == self._world - 1 else ahead)
+        self._inflow.expect(ahead if self._rank else back)
+        self._outflow.expect(back if self._rank == self._world - 1 else ahead)
 
     def _tick(self, now: float) -> None:
         if self._rank == 0:
