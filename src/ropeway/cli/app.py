@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ropeway import __version__
-from ropeway.cli import check, demo, key, pull, run, stage
+from ropeway.cli import check, demo, key, pull, run, serve, stage
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,6 +35,7 @@ def _ropeway(
 
 app.command()(demo.demo)
 app.command()(run.run)
+app.command()(serve.serve)
 app.command()(check.check)
 app.command()(stage.stage)
 app.command()(pull.pull)

@@ -45,14 +45,19 @@ def open_rank0(
         with open_ring(place_ring(options, setup), setup) as rank0:
             yield _leaving(rank0)
         return
+    with open_local(place_local(options, key, listen)) as rank0:
+        yield _leaving(rank0)
+
+
+def place_local(options: Options, key: Path | None, listen: str | None) -> Placement:
+    """The placement of a ring of child processes, which share this machine's cores out among them."""
     if key is not None or listen is not None:
         raise ValueError("ring: --key and --listen are for a ring over several machines (--ring)")
     placement = place(options)
-    if not options.threads:
-        threads = max(1, usable_cores() // placement.layout.world)
-        placement = replace(placement, options=replace(placement.options, threads=threads))
-    with open_local(placement) as rank0:
-        yield _leaving(rank0)
+    if options.threads:
+        return placement
+    threads = max(1, usable_cores() // placement.layout.world)
+    return replace(placement, options=replace(options, threads=threads))
 
 
 def _leaving(rank0: Rank0) -> Rank0:

@@ -23,7 +23,7 @@ from ropeway.stage.stage import Stage
 from ropeway.stage.work import Part, StageWork
 from ropeway.transport import Ring
 from ropeway.types import SamplerAt
-from ropeway.wire import CacheAck, Done, Returns
+from ropeway.wire import CacheAck, CacheAction, Done, Returns
 
 
 class Chooser(Protocol):
@@ -121,12 +121,16 @@ class Loop:
         """Take in the stages' done frames that have come."""
         if self._ring is None:
             return
-        by_number = {record.number: record for record in self.records}
         for rank, number, done in self._ring.dones():
-            if (record := by_number.get(number)) is not None:
+            self._take_in(rank, number, done)
+
+    def _take_in(self, rank: int, number: int, done: Done) -> None:
+        for record in reversed(self.records):
+            if record.number == number:
                 record.dones[rank] = done
-            if done.acks:
-                self._on_acks(rank, done.acks)
+                break
+        if done.acks:
+            self._on_acks(rank, done.acks)
 
     def _launch(self, scheduled: Scheduled) -> None:
         started = time.perf_counter_ns()
@@ -169,7 +173,14 @@ class Loop:
         committed = self.scheduler.commit(under_way.scheduled, chosen)
         record.landed_ns = time.perf_counter_ns()
         self.collect()
+        if any(op.action is CacheAction.SAVE for op in under_way.scheduled.plan.cache):
+            self._await_dones(record)
         return committed
+
+    def _await_dones(self, record: RoundRecord) -> None:
+        """Wait until every stage has said whether it kept its part: the next plan may build on it."""
+        while self._ring is not None and len(record.dones) < self._world - 1:
+            self._take_in(*self._ring.next_done())
 
     def _receive_tokens(self, under_way: _UnderWay) -> dict[int, Items[int]]:
         ring, record = self._ring, under_way.record

@@ -29,13 +29,18 @@ class Runner:
         self._cache = cache
         self._inbox = inbox
         self._board = board
+        self._saving = False
 
     def turn(self) -> None:
         """Take in what has come, run one step, send events; sleeps for a moment where there is nothing to do.
 
         Raises RingLost, RingStopped or EngineError.
         """
-        self._take()
+        if self._saving:
+            # A state is kept with its stream's last entry, the next to leave: who comes now can then start from it.
+            self._saving = False
+        else:
+            self._take()
         if self._loop.scheduler.idle:
             self._loop.collect()
             self._board.idle(self._loop)
@@ -98,6 +103,7 @@ class Runner:
         if not job.sequence.produced or job.sequence.every_row or not self._cache.wants(rows):
             return
         key, dropped = self._cache.add(rows)
+        self._saving = True
         self._loop.scheduler.cache(CacheOp(CacheAction.SAVE, job.sequence.id, key))
         for old in dropped:
             self._loop.scheduler.cache(CacheOp(CacheAction.DROP, 0, old))

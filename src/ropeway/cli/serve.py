@@ -1,0 +1,101 @@
+"""`ropeway serve MODEL`: an OpenAI-compatible API on a split model, and a page that shows the ring."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ropeway.cli import flags
+from ropeway.cli.session import place_local, place_ring, ring_setup
+from ropeway.launch.placement import Options, Placement
+from ropeway.launch.rank0 import Rank0, open_local, open_ring
+from ropeway.launch.replica import Replica, ReplicaOptions
+from ropeway.types import SamplerAt
+
+
+def serve(
+    model: flags.Model,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to serve at; beyond loopback only with a key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any free port.")] = 8000,
+    api_key: Annotated[
+        Path | None, typer.Option("--api-key", metavar="FILE", help="File with the API's key, or several, one a line.")
+    ] = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let anybody who reaches the address use it.")] = False,
+    queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait for a slot.")] = 64,
+    cache_mb: Annotated[
+        int, typer.Option("--cache-mb", min=0, help="Memory for kept prompts, all stages together.")
+    ] = 256,
+    restarts: Annotated[
+        int, typer.Option("--restarts", min=0, help="How often in a row a lost ring is brought up again.")
+    ] = 5,
+    model_id: Annotated[
+        str, typer.Option("--model-id", help="The model's name in the API; the file's unless given.")
+    ] = "",
+    stages: flags.Stages = 2,
+    cuts: flags.Cuts = None,
+    threads: flags.Threads = 0,
+    context: flags.Context = 4096,
+    parallel: flags.Parallel = 8,
+    part: flags.Part = 128,
+    gpu_layers: flags.GpuLayers = -1,
+    verify_weights: flags.VerifyWeights = False,
+    ring: flags.RingOption = None,
+    key: flags.Key = None,
+    listen: flags.Listen = None,
+) -> None:
+    """Serve until interrupted. With --ring this is rank 0; the others run `ropeway stage` with the same flags."""
+    from ropeway.api import Settings, create_app, open_listener, read_api_keys, run_server
+    from ropeway.api.settings import LOOPBACK_NAMES
+
+    logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s")
+    with flags.people():
+        keys = read_api_keys(api_key) if api_key is not None else ()
+        listener = open_listener(host, port, protected=bool(keys) or no_auth)
+        options = Options(
+            model,
+            stages,
+            flags.parse_cuts(cuts),
+            SamplerAt.FIRST,
+            context,
+            parallel,
+            part,
+            threads,
+            gpu_layers,
+            verify_weights,
+        )
+        placement, bring_up = _ring(options, ring, key, listen)
+        replica = Replica(placement, bring_up, ReplicaOptions(queue, cache_mb << 20, 1, restarts, model_id))
+        app = create_app(replica, Settings(api_keys=keys, hosts=None if keys or no_auth else LOOPBACK_NAMES))
+        replica.start()
+        try:
+            run_server(app, listener, on_ready=lambda at: typer.echo(f"ropeway: http://{host}:{at}", err=True))
+        finally:
+            replica.stop(drain_s=0)
+            listener.close()
+
+
+class _Opener:
+    """Brings the ring up, each time anew."""
+
+    def __init__(self, placement: Placement, ring: str | None, key: Path | None, listen: str | None) -> None:
+        self._placement = placement
+        self._setup = None if ring is None else ring_setup(0, ring, key, listen)
+
+    def __call__(self) -> AbstractContextManager[Rank0]:
+        if self._setup is None:
+            return open_local(self._placement)
+        return open_ring(self._placement, self._setup)
+
+
+def _ring(options: Options, ring: str | None, key: Path | None, listen: str | None) -> tuple[Placement, _Opener]:
+    if ring is None:
+        placement = place_local(options, key, listen)
+    else:
+        placement = place_ring(options, ring_setup(0, ring, key, listen))
+    return placement, _Opener(placement, ring, key, listen)
