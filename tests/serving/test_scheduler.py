@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,8 @@ class Ring:
     rounds: int = 0
     sequences: list[Sequence] = field(default_factory=list)
     newest: int = -1
+    passed_over: Counter[int] = field(default_factory=Counter)
+    """Rounds that went without a sequence, since it last took part in one."""
 
     def __post_init__(self) -> None:
         one = self.limits
@@ -63,10 +66,17 @@ class Ring:
 
     def send(self) -> Scheduled | None:
         running = {one.id for one in self.sequences if one.state is State.DECODING and one.produced}
+        must = not self.back and not self.scheduler.idle
         scheduled = self.scheduler.next_plan()
+        assert scheduled is not None or not must, "nothing is under way and nothing runs"
         if scheduled is not None:
             self.rounds += 1
             self.judge(scheduled)
+            for number in running:
+                self.passed_over[number] += 1
+            for wanted in scheduled.wanted:
+                self.passed_over[wanted.sequence.id] = 0
+            assert max(self.passed_over.values(), default=0) < self.limits.parallel + self.limits.groups
             if self.limits.groups == 1 and self.limits.max_rows >= self.limits.parallel:
                 assert running <= {wanted.sequence.id for wanted in scheduled.wanted}, "a decode had to wait"
             self.back.append((scheduled, self.stage.run(scheduled)))
@@ -116,6 +126,9 @@ class Ring:
                 right += 1
             tokens[wanted.sequence.id] = best[: right + 1]
         committed = self.scheduler.commit(scheduled, tokens)
+        for one in committed:
+            assert one.sequence.produced[-len(one.tokens) :] == list(one.tokens)
+            assert one.finish is one.sequence.finish
         return committed
 
     def step(self) -> list[Committed]:
@@ -191,19 +204,41 @@ def drafter(random: Random) -> Callable[[Sequence, int], tuple[int, ...]]:
 @given(limits=any_limits(), seed=st.integers(0, 2**32), count=st.integers(0, 14), drafts=st.booleans())
 @settings(max_examples=250, deadline=None)
 def test_every_reply_is_the_one_it_gets_alone(limits: Limits, seed: int, count: int, drafts: bool) -> None:
+    live(limits, Random(seed), count, drafts)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_crowd_gets_the_replies_that_each_gets_alone(seed: int) -> None:
     random = Random(seed)
+    parallel = random.randint(2, 12)
+    chunk = random.randint(2, 40)
+    context = random.randint(60, 200)
+    limits = Limits(
+        parallel,
+        chunk,
+        random.randint(chunk, 4 * chunk + parallel),
+        context,
+        context * random.randint(1, parallel),
+        random.randint(1, 4),
+    )
+    live(limits, random, 60, bool(seed % 2))
+
+
+def live(limits: Limits, random: Random, count: int, drafts: bool) -> None:
+    """Sequences come, are cancelled and end, in any order with rounds sent and taken back."""
     ring = Ring(limits)
     if drafts:
         ring.propose = drafter(random)
     sequences = random_sequences(random, limits, count)
+    doomed = [one for one in sequences if random.random() < 0.2]
     cancelled: set[int] = set()
     coming = deque(sequences)
     while coming or not ring.scheduler.idle:
         choice = random.random()
         if coming and choice < 0.3:
             ring.add(coming.popleft())
-        elif sequences and choice < 0.36:
-            one = random.choice(sequences)
+        elif doomed and choice < 0.36:
+            one = random.choice(doomed)
             if one.state is not State.FINISHED and one not in coming:
                 cancelled.add(one.id)
                 ring.scheduler.finish(one.id, random.choice([Finish.CANCELLED, Finish.STOP]))

@@ -348,6 +348,22 @@ def test_a_kept_prefix_is_restored_and_its_cuts_stay() -> None:
     assert planned(one).plan.entries[0].generation == 1
 
 
+def test_a_restored_prompt_keeps_its_cuts_even_where_two_pieces_would_fit_a_part() -> None:
+    one = Scheduler(4, 8, 40, 64, 256, lookup=lambda sequence: Prefix(bytes(16), 5) if sequence.id else None)
+    one.add(ask(1, 12))
+    assert turn(one).plan.cuts == (3,)
+    one.add(ask(2, 12))
+    beside = turn(one)
+    assert rows_of(beside) == {1: (Op.CONTINUE, 12, 1), 2: (Op.RESUME, 5, 3)}
+    assert beside.plan.cuts == (1,)
+
+
+def test_a_prompt_whose_rows_are_all_wanted_takes_nothing_from_the_cache() -> None:
+    one = Scheduler(4, 8, 40, 64, 256, lookup=lambda sequence: Prefix(bytes(16), 5))
+    one.add(Sequence(1, tuple(range(12)), 3, every_row=True))
+    assert rows_of(turn(one)) == {1: (Op.OPEN, 0, 12)}
+
+
 def test_a_save_waits_for_its_streams_next_entry() -> None:
     key = bytes(16)
     one = scheduler(groups=2)
