@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ropeway.transport import tcp
@@ -28,7 +28,7 @@ class RingConfig:
 
     rank: int
     layout: Layout
-    key: bytes
+    key: bytes = field(repr=False)
     addresses: tuple[str, ...]
     max_rows: int
     chunk: int = 0
@@ -55,6 +55,8 @@ class RingConfig:
             raise ValueError(f"max_rows: {self.max_rows}, expected at least 1")
         if world > 1 and len(self.addresses) != world:
             raise ValueError(f"addresses: {len(self.addresses)} for {world} ranks")
+        for address in self.addresses:
+            tcp.parse_address(address)
 
     @property
     def row_bytes(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ropeway.transport.ending import CutShort
 from ropeway.transport.outbox import Outbox
-from ropeway.wire import Channel, ErrorCode, Event, Fate, Link, ProtocolError, Side
+from ropeway.wire import Channel, ErrorCode, Event, Fate, FateKind, Link, ProtocolError, Side
 from ropeway.wire.link import Buffers
 
 
@@ -78,9 +78,10 @@ class Connection:
             yield event
 
     def say(self, fate: Fate) -> None:
-        """Drop what has not begun to leave and send the last word instead; never raises, never blocks."""
+        """Send the last word, at a failure instead of what has not begun to leave; never raises, never blocks."""
         with self.lock, contextlib.suppress(OSError, ProtocolError):
-            self.outbox.abandon()
+            if fate.what is FateKind.FAIL:
+                self.outbox.abandon()
             if self.outbox.push(b"".join(self.link.send_fate(fate))):
                 self.sock.shutdown(socket.SHUT_WR)
 

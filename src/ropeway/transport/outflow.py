@@ -81,7 +81,6 @@ class Outflow:
                 return
         except OSError as error:
             self._life.blame(self._connection.rank, error)
-            self._life.leave()
         finally:
             self._lock.release()
         self._handed.set()
@@ -91,7 +90,10 @@ class Outflow:
         self._thread.join(timeout_s)
 
     def _push(self, frame: Frame, buffer: Buffer) -> bool:
-        """Send a frame, or as much of it as goes now; the rest is for the sender thread. True when all has left."""
+        """Send a frame, or as much of it as goes now; the rest is for the sender thread. True when all has left.
+
+        Raises OSError for a broken connection: the ring ends then, and the next call says so.
+        """
         count = 0
         if frame.payload_bytes < HAND_OVER_BYTES:
             count = self._outbox.offer(buffer.frame)

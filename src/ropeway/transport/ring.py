@@ -12,15 +12,13 @@ from typing import Final, Self
 
 from ropeway.transport.config import RingConfig
 from ropeway.transport.connection import Connection
-from ropeway.transport.edges import frames_ahead, frames_back
 from ropeway.transport.ending import RingEnded, RingLost, RingStopped, ended, failure
 from ropeway.transport.figures import Traffic, Waits
 from ropeway.transport.hub import Hub
-from ropeway.transport.inflow import Inflow
-from ropeway.transport.outflow import Outflow
-from ropeway.transport.reader import Reader
 from ropeway.transport.roster import Roster
+from ropeway.transport.rows import Rows
 from ropeway.transport.spoke import Spoke
+from ropeway.types import Layout
 from ropeway.wire import (
     Channel,
     Describe,
@@ -35,7 +33,6 @@ from ropeway.wire import (
     Ready,
     Side,
     Tokens,
-    decode_tokens,
 )
 
 __all__ = ["Ring", "RingConfig", "RingEnded", "RingLost", "RingStopped", "Traffic", "Waits", "join"]
@@ -43,6 +40,7 @@ __all__ = ["Ring", "RingConfig", "RingEnded", "RingLost", "RingStopped", "Traffi
 LOAD_S: Final = 1800.0
 """How long every stage may take to load its weights."""
 CLOSE_S: Final = 2.0
+_ALONE: Final = "no rows cross in a ring of one, nor before it is whole"
 
 
 class Ring:
@@ -60,8 +58,7 @@ class Ring:
         self._life = self._roster.life
         self._hub = Hub(self._roster, self._world, config.round_s)
         self._spoke: Spoke | None = None
-        self._inflow: Inflow | None = None
-        self._outflow: Outflow | None = None
+        self._rows: Rows | None = None
         self.waits = Waits()
         """How long the calls for rows have waited, all together."""
         self._roster.watch.start()
@@ -70,6 +67,11 @@ class Ring:
     def rank(self) -> int:
         """Our rank."""
         return self._rank
+
+    @property
+    def layout(self) -> Layout:
+        """The layout that every rank has proved to share."""
+        return self._config.layout
 
     @property
     def world(self) -> int:
@@ -81,14 +83,7 @@ class Ring:
         self._roster.form()
         if self._world == 1:
             return
-        rows_in = self._roster.connection(Channel.ROWS, Side.ACCEPTOR)
-        rows_out = self._roster.connection(Channel.ROWS, Side.DIALER)
-        first_bytes = self._config.chunk * self._config.row_bytes
-        reader = Reader(rows_in, self._life, self._roster.hear)
-        self._inflow = Inflow(rows_in, reader, self._life, self.waits, first_bytes)
-        self._outflow = Outflow(rows_out, self._life, self.waits, first_bytes)
-        self._roster.before_closing(self._inflow.close)
-        self._roster.before_closing(self._outflow.close)
+        self._rows = Rows(self._config, self._roster, self.waits, self._late)
         if self._rank:
             control = self._roster.connection(Channel.CONTROL, Side.DIALER)
             self._spoke = Spoke(self._life, control, self._expect, self._roster.watch.wake)
@@ -140,49 +135,39 @@ class Ring:
 
     def send_buffer(self, payload_bytes: int) -> memoryview:
         """Memory for the next rows to send; waits while both buffers are in flight. Raises RingEnded."""
-        assert self._outflow is not None, "no rows leave a ring of one"
-        return self._outflow.lend(payload_bytes)
+        assert self._rows is not None, _ALONE
+        return self._rows.outflow.lend(payload_bytes)
 
     def send_rows(self, round_: int, part: int, rows: int, buffer: memoryview) -> None:
         """Send a part's rows to the next rank (from the last one: what returns), out of the buffer that was lent first.
 
         Does not wait for the peer. Raises RingEnded, or ProtocolError `rows_length` where the plan implies otherwise.
         """
-        assert self._outflow is not None, "no rows leave a ring of one"
-        self._outflow.send(Kind.ROWS, round_, part, rows, buffer)
+        assert self._rows is not None, _ALONE
+        self._rows.outflow.send(Kind.ROWS, round_, part, rows, buffer)
 
     def receive_rows(self, round_: int, part: int) -> memoryview:
         """The next part's rows from the rank before (on rank 0: what returns), borrowed until `release_rows`.
 
         Raises RingEnded, with `deadline` after round_s.
         """
-        assert self._inflow is not None, "no rows come to a ring of one"
-        return self._inflow.take(Kind.ROWS, round_, part)
+        assert self._rows is not None, _ALONE
+        return self._rows.inflow.take(Kind.ROWS, round_, part)
 
     def release_rows(self) -> None:
         """The rows that were received last are not used any more."""
-        assert self._inflow is not None, "no rows come to a ring of one"
-        self._inflow.release()
+        assert self._rows is not None, _ALONE
+        self._rows.inflow.release()
 
     def send_tokens(self, round_: int, tokens: Tokens) -> None:
         """The last rank with `sampler: last`: a round's tokens to rank 0. Raises as `send_rows`."""
-        payload = tokens.encode()
-        buffer = self.send_buffer(len(payload))
-        buffer[:] = payload
-        assert self._outflow is not None
-        self._outflow.send(Kind.TOKENS, round_, 0, 0, buffer)
+        assert self._rows is not None, _ALONE
+        self._rows.send_tokens(round_, tokens)
 
     def receive_tokens(self, round_: int) -> Tokens:
         """Rank 0 with `sampler: last`: a round's tokens, one a stream that returns a row. Raises as `receive_rows`."""
-        assert self._inflow is not None, "no rows come to a ring of one"
-        payload = self._inflow.take(Kind.TOKENS, round_, 0)
-        try:
-            return decode_tokens(payload)
-        except ProtocolError as error:
-            self._life.blame(self._world - 1, error)
-            self._life.leave()
-        finally:
-            self.release_rows()
+        assert self._rows is not None, _ALONE
+        return self._rows.receive_tokens(round_)
 
     # Figures
 
@@ -262,47 +247,28 @@ class Ring:
             self._hub.hear(connection, event)
 
     def _expect(self, round_: int, plan: Plan) -> None:
-        """Judge a plan's size, and take note of what it sends over our edges. Raises ProtocolError `over_capacity`."""
-        config = self._config
-        if plan.rows > config.max_rows:
-            raise ProtocolError(ErrorCode.OVER_CAPACITY, f"a plan of {plan.rows} rows, at most {config.max_rows}")
-        if self._inflow is None or self._outflow is None:
-            return
-        ahead = frames_ahead(round_, plan, config.row_bytes)
-        back = frames_back(round_, plan, config.row_bytes, config.layout.sampler)
-        self._inflow.expect(ahead if self._rank else back)
-        self._outflow.expect(back if self._rank == self._world - 1 else ahead)
+        """Judge a plan's size, and take note of its rows. Raises ProtocolError `over_capacity`."""
+        most = self._config.max_rows
+        if plan.rows > most:
+            raise ProtocolError(ErrorCode.OVER_CAPACITY, f"a plan of {plan.rows} rows, at most {most}")
+        if self._rows is not None:
+            self._rows.expect(round_, plan)
 
     def _tick(self, now: float) -> None:
         if self._rank == 0:
             self._hub.tick(now)
         elif self._spoke is not None:
             self._spoke.tick(now, self._roster.heard_at())
-        if self._inflow is not None and self._outflow is not None:
-            self._inflow.nudge()
-            self._check_deadlines(now, self._inflow, self._outflow)
-
-    def _check_deadlines(self, now: float, inflow: Inflow, outflow: Outflow) -> None:
-        """End the ring where the caller has waited too long inside a round."""
-        # The nearer a rank is to the start of a round, the sooner it speaks; rank 0, which hears the dones, is first.
-        limit_s = self._config.round_s * (1 + 0.05 * self._rank)
-        waiting = inflow.waiting
-        if waiting is not None and now - waiting[2] > limit_s:
-            self._life.settle(self._late(waiting[0], f"part {waiting[1]} of round {waiting[0]}"))
-        since = outflow.waiting
-        if since is not None and now - since > limit_s:
-            rank = (self._rank + 1) % self._world
-            text = f"{self._life.who(rank)} has taken no rows for {self._config.round_s:g} s"
-            self._life.settle(failure(ErrorCode.DEADLINE, rank, text))
+        if self._rows is not None:
+            self._rows.tick(now)
 
     def _late(self, round_: int, what: str) -> Fate:
+        """The fate of a round whose rows did not come; a stage cannot know which rank before it is to blame."""
         if self._rank == 0:
             return self._hub.late(round_, what)
-        rank = self._rank - 1
-        text = (
-            f"{self._life.who(rank)} or a rank before it is late: {what} did not come within {self._config.round_s:g} s"
-        )
-        return failure(ErrorCode.DEADLINE, rank, text)
+        who, limit_s = self._life.who(self._rank - 1), self._config.round_s
+        text = f"{who} or a rank before it is late: {what} of round {round_} did not come within {limit_s:g} s"
+        return failure(ErrorCode.DEADLINE, self._rank - 1, text)
 
 
 def join(config: RingConfig) -> Ring:

@@ -63,6 +63,7 @@ class Roster:
         deadline = time.monotonic() + config.bring_up_s
         if self._listener is None:
             self._listener = tcp.listen(config.listen or config.addresses[config.rank])
+        tcp.check_listener(self._listener)
         self._door = Door(config, self._listener, self._judge, self._attach)
         if config.rank:
             self._attach_own(dial(config, Channel.CONTROL, 0, life, deadline))

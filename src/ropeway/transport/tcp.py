@@ -45,11 +45,17 @@ def check_listen(address: str) -> None:
     _refuse_wildcard(address, str(found[0][4][0]))
 
 
-def _refuse_wildcard(address: str, ip: str) -> None:
+def _refuse_wildcard(address: str, ip: str, field: str = "listen") -> None:
     parsed = ipaddress.ip_address(ip.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     if parsed.is_unspecified or (mapped is not None and mapped.is_unspecified):
-        raise ValueError(f"listen: {address!r} is a wildcard and means every interface; name the one the ring uses")
+        raise ValueError(f"{field}: {address!r} is a wildcard and means every interface; name the one the ring uses")
+
+
+def check_listener(listener: socket.socket) -> None:
+    """Refuse, with ValueError, a listener that was handed over and takes connections from every interface."""
+    if listener.family in (socket.AF_INET, socket.AF_INET6):
+        _refuse_wildcard(listening_address(listener), str(listener.getsockname()[0]), "listener")
 
 
 def listen(address: str) -> socket.socket:
