@@ -7,7 +7,7 @@ was. Knows nothing of engines but the operations that it lists for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ropeway.stage.work import Drop, Keep, Operation, Release, Restore, Save, StageWork, cut_parts
@@ -77,10 +77,11 @@ class SlotTable:
             slot = self._known(entry, at)
             if entry.op is Op.CONTINUE:
                 position = _rolled_back(slot, entry, at)
+                generation = slot.generation
                 if position < slot.position:
                     kept_back.append(Keep(slot.slot, position))
-                    slot = replace(slot, generation=slot.generation + 1)
-                opened[entry.stream] = self._run(slot, entry, at)
+                    generation += 1
+                opened[entry.stream] = self._run(slot.slot, generation, entry, at)
             else:
                 closed[entry.stream] = opened.pop(entry.stream)
                 released.append(Release(slot.slot))
@@ -115,12 +116,12 @@ class SlotTable:
             )
         return slot
 
-    def _run(self, slot: Slot, entry: StreamEntry, at: int) -> Slot:
+    def _run(self, slot: int, generation: int, entry: StreamEntry, at: int) -> Slot:
         """The slot after the entry's rows."""
         end = entry.first + entry.rows
         if end > self._context:
             raise _bad(ErrorCode.OVER_CAPACITY, entry, f"ends at position {end}, at most {self._context}", at + 8)
-        return replace(slot, position=end, last_rows=entry.rows)
+        return Slot(slot, generation, end, entry.rows)
 
     def _start(
         self, plan: Plan, starting: Sequence[tuple[StreamEntry, int]], opened: dict[int, Slot]
@@ -133,7 +134,7 @@ class SlotTable:
         taken = {slot.slot for slot in opened.values()}
         free = (slot for slot in range(self._parallel) if slot not in taken)
         for (entry, at), number in zip(starting, free, strict=False):
-            slot = Slot(number, 0, 0, 0)
+            generation = 0
             if entry.op is Op.RESUME:
                 key = keys[entry.stream]
                 length = self._kept.get(key)
@@ -150,8 +151,8 @@ class SlotTable:
                 restored.append(Restore(number, key))
                 if entry.resume < length:
                     restored.append(Keep(number, entry.resume))
-                slot = replace(slot, generation=entry.generation + 1)
-            opened[entry.stream] = self._run(slot, entry, at)
+                generation = entry.generation + 1
+            opened[entry.stream] = self._run(number, generation, entry, at)
         return restored
 
     def _judge_rows(self, plan: Plan, opened: dict[int, Slot]) -> None:
