@@ -10,6 +10,8 @@ import pytest
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from ropeway.checkpoints.demo import resolve_model
+from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.serving.text import ChatTemplate, TemplateError
 
 MESSAGES: list[dict[str, Any]] = [
@@ -79,6 +81,11 @@ def test_the_demo_models_template() -> None:
     assert template.render(MESSAGES[:1] + hello) == (
         "<|im_start|>system\nBe <brief>.<|im_end|>\n" + turn + "<|im_start|>assistant\n"
     )
+
+
+@pytest.mark.model
+def test_the_demo_models_template_is_this_one() -> None:
+    assert GgufFile.open(resolve_model("demo")).metadata["tokenizer.chat_template"] == DEMO
 
 
 @pytest.mark.parametrize("source", IDIOMS)

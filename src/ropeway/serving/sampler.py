@@ -37,7 +37,10 @@ class Candidates:
 
 
 def choose(row: Row, params: SamplingParams, position: int) -> int:
-    """The token for `position` of the reply (0 for its first token)."""
+    """The token for `position` of the reply (0 for its first token).
+
+    Drafts are verified by choosing at each position and comparing, so a reply is the same with drafts and without.
+    """
     if params.temperature == 0.0:
         return greedy(row)
     return draw(candidates(row, params), uniform(params.seed, position))
