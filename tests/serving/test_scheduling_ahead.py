@@ -1,0 +1,151 @@
+"""Rounds under way together, drafts, wanted rows and kept prefixes, one decision a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+import pytest
+
+from ropeway.serving.scheduler import Scheduler
+from ropeway.serving.sequence import Sequence
+from ropeway.serving.slots import Prefix
+from ropeway.wire import CacheAction, CacheOp, Op, Returns
+from serving.turns import ask, planned, rows_of, scheduler, turn
+
+
+def test_groups_share_the_streams_and_a_lone_one_is_not_held_up() -> None:
+    one = scheduler(parallel=8, groups=2)
+    for number in range(7):
+        one.add(ask(number, 1))
+    turn(one)
+    first, second = planned(one), planned(one)
+    assert sorted(map(len, (first.wanted, second.wanted))) == [3, 4]
+    assert not {w.sequence.id for w in first.wanted} & {w.sequence.id for w in second.wanted}
+    assert one.next_plan() is None
+    one.commit(first, {wanted.sequence.id: [7] for wanted in first.wanted})
+    assert {w.sequence.id for w in planned(one).wanted} == {w.sequence.id for w in first.wanted}
+
+
+def test_with_groups_a_long_prompt_fills_the_ring() -> None:
+    one = scheduler(max_rows=20, groups=3)
+    one.add(ask(1, 60, max_tokens=4))
+    rounds = [planned(one), planned(one), planned(one)]
+    assert [(entry.first, entry.rows, entry.accepted) for r in rounds for entry in r.plan.entries] == [
+        (0, 16, 0),
+        (16, 16, 16),
+        (32, 16, 16),
+    ]
+    for scheduled in rounds:
+        one.commit(scheduled, {})
+    assert rows_of(turn(one)) == {1: (Op.CONTINUE, 48, 12)}
+
+
+def test_drafts_are_verified_and_rolled_back() -> None:
+    one = Scheduler(4, 8, 40, 64, 256, propose=lambda _, most: [1, 2, 3][:most])
+    first = ask(1, 3, max_tokens=9)
+    one.add(first)
+    turn(one)
+    verify = planned(one)
+    assert verify.tokens == (7, 1, 2, 3)
+    assert verify.plan.returns is Returns.ALL
+    assert (verify.wanted[0].rows, verify.wanted[0].drafts) == (4, (1, 2, 3))
+    one.commit(verify, {1: [1, 9]})
+    assert first.produced == [7, 1, 9]
+    entry = planned(one).plan.entries[0]
+    assert (entry.first, entry.accepted, entry.generation, entry.rows) == (5, 2, 0, 4)
+    assert one.next_plan() is None
+
+
+def test_the_generation_follows_a_roll_back() -> None:
+    one = Scheduler(4, 8, 40, 64, 256, propose=lambda _, most: [1, 2, 3][:most])
+    one.add(ask(1, 3, max_tokens=12))
+    turn(one)
+    entries = []
+    for chosen in ([7], [1, 7], [1, 2, 3, 7], [1, 2, 3, 7]):
+        scheduled = planned(one)
+        entries.append(scheduled.plan.entries[0])
+        one.commit(scheduled, {1: chosen})
+    closing = planned(one).plan.entries[0]
+    assert [entry.generation for entry in [*entries, closing]] == [0, 0, 1, 2, 2]
+    assert [entry.accepted for entry in entries] == [3, 1, 2, 4]
+    assert closing.op is Op.CLOSE
+
+
+def test_drafts_never_pass_the_limits() -> None:
+    asked: list[int] = []
+
+    def propose(sequence: Sequence, most: int) -> Items[int]:
+        asked.append(most)
+        return [1] * (most + 5)
+
+    one = Scheduler(2, 4, 10, 64, 128, propose=propose)
+    one.add(ask(1, 2, max_tokens=3))
+    turn(one)
+    assert planned(one).wanted[0].drafts == (1,)
+    assert asked == [1]
+
+
+def test_every_row_of_a_prompt_may_come_back() -> None:
+    one = scheduler(max_rows=20)
+    one.add(Sequence(1, tuple(range(30)), 1, every_row=True))
+    first, second = turn(one), turn(one)
+    assert first.plan.returns is second.plan.returns is Returns.ALL
+    assert [(w.rows, w.position, w.sample) for r in (first, second) for w in r.wanted] == [
+        (16, 0, False),
+        (14, 16, True),
+    ]
+
+
+def test_token_ids_go_along_where_stages_read_them() -> None:
+    one = Scheduler(4, 8, 40, 64, 256, send_tokens=True)
+    one.add(ask(1, 9))
+    scheduled = turn(one)
+    assert scheduled.plan.tokens == scheduled.tokens == tuple(range(9))
+
+
+def test_a_kept_prefix_is_restored_and_its_cuts_stay() -> None:
+    key = bytes(range(16))
+    one = Scheduler(4, 8, 40, 64, 256, lookup=lambda sequence: Prefix(key, 5))
+    first = ask(1, 20)
+    one.add(first)
+    scheduled = turn(one)
+    entry = scheduled.plan.entries[0]
+    assert (entry.op, entry.first, entry.resume, entry.rows) == (Op.RESUME, 5, 5, 15)
+    assert scheduled.plan.cuts == (3, 11)
+    assert scheduled.plan.cache == (CacheOp(CacheAction.RESTORE, 1, key),)
+    assert scheduled.tokens == tuple(range(5, 20))
+    assert first.cached_rows == 5
+    assert planned(one).plan.entries[0].generation == 1
+
+
+def test_a_restored_prompt_keeps_its_cuts_even_where_two_pieces_would_fit_a_part() -> None:
+    one = Scheduler(4, 8, 40, 64, 256, lookup=lambda sequence: Prefix(bytes(16), 5) if sequence.id else None)
+    one.add(ask(1, 12))
+    assert turn(one).plan.cuts == (3,)
+    one.add(ask(2, 12))
+    beside = turn(one)
+    assert rows_of(beside) == {1: (Op.CONTINUE, 12, 1), 2: (Op.RESUME, 5, 3)}
+    assert beside.plan.cuts == (1,)
+
+
+def test_a_prompt_whose_rows_are_all_wanted_takes_nothing_from_the_cache() -> None:
+    one = Scheduler(4, 8, 40, 64, 256, lookup=lambda sequence: Prefix(bytes(16), 5))
+    one.add(Sequence(1, tuple(range(12)), 3, every_row=True))
+    assert rows_of(turn(one)) == {1: (Op.OPEN, 0, 12)}
+
+
+def test_a_save_waits_for_its_streams_next_entry() -> None:
+    key = bytes(16)
+    one = scheduler(groups=2)
+    one.add(ask(1, 3, max_tokens=2))
+    turn(one)
+    under_way = planned(one)
+    one.cache(CacheOp(CacheAction.SAVE, 1, key))
+    one.add(ask(2, 3))
+    assert planned(one).plan.cache == ()
+    one.commit(under_way, {1: [7]})
+    closing = planned(one)
+    assert closing.plan.entries[0].op is Op.CLOSE
+    assert closing.plan.cache == (CacheOp(CacheAction.SAVE, 1, key),)
+    with pytest.raises(ValueError, match=r"^stream: 1 "):
+        one.cache(CacheOp(CacheAction.SAVE, 1, key))
