@@ -6,7 +6,6 @@ import { bytes, count, millis, percent } from "./format.js";
 
 /** @typedef {import("./ring_state.js").Stage} Stage */
 
-const WORDS = { waiting: "waiting", computing: "computing", sending: "sending", unknown: "not known" };
 
 export class Boards {
   /** @param {HTMLElement} list */
@@ -16,15 +15,15 @@ export class Boards {
     this.boards = [];
   }
 
-  /** @param {Stage[]} stages @param {boolean} live */
-  update(stages, live) {
+  /** @param {Stage[]} stages @param {"live" | "stopped" | "not known"} mode */
+  update(stages, mode) {
     while (this.boards.length > stages.length) this.boards.pop()?.item.remove();
     while (this.boards.length < stages.length) {
       const board = new Board();
       this.boards.push(board);
       this.list.append(board.item);
     }
-    stages.forEach((stage, i) => this.boards[i].update(stage, live));
+    stages.forEach((stage, i) => this.boards[i].update(stage, mode));
   }
 }
 
@@ -45,21 +44,21 @@ class Board {
     this.address = el("p", { class: "address" });
     this.item = el("li", { class: "board" },
       el("div", { class: "board-head" }, this.rank, this.activity),
-      this.layers, this.holds, this.engine,
+      this.layers, this.engine,
       el("div", { class: "board-work" }, this.shares, this.busy),
       el("div", { class: "board-memory" }, this.memory, this.gauge, this.kv),
-      this.address);
+      this.address, this.holds);
   }
 
-  /** @param {Stage} stage @param {boolean} live */
-  update(stage, live) {
+  /** @param {Stage} stage @param {"live" | "stopped" | "not known"} mode */
+  update(stage, mode) {
+    const live = mode === "live";
     say(this.rank, `Rank ${stage.rank}`);
     const now = live ? stage.activity : "unknown";
     mark(this.activity, "data-activity", now);
-    say(/** @type {Node} */ (this.activity.lastChild), live ? WORDS[/** @type {keyof typeof WORDS} */ (now)] : "stopped");
+    say(/** @type {Node} */ (this.activity.lastChild), live ? (now === "unknown" ? "not known" : now) : mode);
     say(this.layers, stage.end > stage.first ? `Layers ${stage.first}..${stage.end}` : "No layers");
-    const held = [stage.embeds ? "embeddings" : "", stage.head ? "head" : ""].filter(Boolean).join(", ");
-    say(this.holds, held ? `and ${held}` : "");
+    say(this.holds, stage.embeds && stage.head ? "Embeddings and head" : stage.embeds ? "Embeddings" : stage.head ? "Head" : "");
     say(this.engine, [stage.engine, stage.backend].filter(Boolean).join(" on ") || "engine not known");
     say(this.memory, `${bytes(stage.weightsBytes)} of weights`);
     const full = stage.kvRows > 0 ? Math.min(1, stage.kvRowsUsed / stage.kvRows) : 0;

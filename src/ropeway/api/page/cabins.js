@@ -43,13 +43,13 @@ export class Cabins {
     this.start();
   }
 
-  /** What the picture shows, in words. @param {Ring} ring */
-  words(ring) {
-    if (ring.stages.length === 0) return "";
-    if (this.perS === 0) return ring.state === "ready" ? "Idle: no round is under way." : "";
+  /** What the picture shows, in words. @param {Ring} ring @param {boolean} live */
+  words(ring, live) {
+    if (ring.stages.length === 0 || !live) return "";
+    if (this.perS === 0) return "Idle: no round is under way.";
     const rounds = `${rate(this.perS)} rounds a second`;
     const load = ring.round.parts > 1 ? `, the last of ${plural(ring.round.rows, "row")} in ${plural(ring.round.parts, "part")}` : `, ${plural(ring.round.rows, "row")} each`;
-    if (this.still()) return `${rounds}${load}.`;
+    if (this.still() || ring.stages.length === 1) return `${rounds}${load}.`;
     return `${rounds}${load}. ${this.slower > 1 ? `Shown ${count(this.slower)} times slower.` : "Shown as fast as it is."}`;
   }
 
@@ -86,7 +86,7 @@ export class Cabins {
     [...cabins.children].forEach((node, i) => {
       const at = locate(this.table, this.phase - i * BETWEEN + 1);
       const home = at.at === "leg" && plan.legs[at.index] ? pointAt(plan.legs[at.index], at.along) : plan.stations[at.index];
-      if (at.at === "station") lit.add(at.index);
+      plan.stations.forEach((station, rank) => Math.hypot(home.x - station.x, home.y - station.y) < plan.half && lit.add(rank));
       mark(node, "transform", `translate(${home.x.toFixed(1)} ${home.y.toFixed(1)})`);
       mark(node, "data-inside", at.at === "station" ? "yes" : "no");
       mark(node, "data-load", this.token && at.at === "leg" && at.index === plan.legs.length - 1 ? "token" : "rows");

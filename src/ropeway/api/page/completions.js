@@ -99,7 +99,7 @@ async function refusal(response) {
     // Not JSON: a proxy answered, or the body was cut. The status says enough.
   }
   const after = Math.min(60, Math.max(1, Number.parseInt(response.headers.get("Retry-After") ?? "", 10) || 2));
-  if (response.status === 401 || response.status === 403) return new ReplyError("key", "The server asks for an API key.", detail);
+  if (response.status === 401) return new ReplyError("key", "The server asks for an API key.", detail);
   if (response.status === 429) return new ReplyError("later", "The queue is full.", detail, after);
   if (response.status === 503) return new ReplyError("later", "The ring is not whole just now.", detail, after);
   if (response.status < 500) return new ReplyError("refused", "The server refused this request.", detail || `HTTP ${response.status}`);

@@ -13,7 +13,7 @@ export class Figures {
   /** @param {HTMLElement} list a <dl> */
   constructor(list) {
     this.tokens = new Figure("Tokens a second", "tokens");
-    this.prompt = new Figure("Prompt tokens a second", "prompt");
+    this.prompt = new Figure("Reading prompts", "prompt");
     this.rounds = new Figure("Rounds a second", "rounds");
     this.slots = new Figure("Slots in use", "slots");
     this.queue = new Figure("In the queue", "queue");
@@ -29,7 +29,9 @@ export class Figures {
     this.tokens.extra.append(this.spark);
     this.slots.extra.append(this.pips);
     this.cache.extra.append(el("span", { class: "gauge", "aria-hidden": "true" }, this.fill));
-    list.append(...[this.tokens, this.prompt, this.rounds, this.slots, this.queue, this.cache].map((each) => each.box));
+    const all = [this.tokens, this.prompt, this.rounds, this.slots, this.queue, this.cache];
+    for (const each of all) each.show("–", "");
+    list.append(...all.map((each) => each.box));
   }
 
   /** @param {Ring} ring @param {boolean} live */
@@ -39,16 +41,16 @@ export class Figures {
     this.drawSpark();
     const busy = ring.streams.length;
     this.tokens.show(live ? rate(ring.tokensPerS) : "0", `over ${plural(busy, "stream")}`);
-    this.prompt.show(live ? rate(ring.promptTokensPerS) : "0", "read and not cached");
+    this.prompt.show(live ? rate(ring.promptTokensPerS) : "0", "tokens a second");
     this.rounds.show(live ? rate(ring.round.perS) : "0", ring.round.number
-      ? `last took ${millis(ring.round.lastMs)}, ${millis(ring.round.wireMs)} of it on the wire` : "none yet");
+      ? `the last ${millis(ring.round.lastMs)}, ${millis(ring.round.wireMs)} on the wire` : "none yet");
     this.slots.show(count(ring.slots.used), `of ${count(ring.slots.total)}`);
     this.drawPips(ring.slots.used, ring.slots.total);
     this.queue.show(count(ring.queue.waiting), ring.queue.limit ? `room for ${count(ring.queue.limit)}` : "");
     const { hits, misses, hitTokens, entries, bytes: held, limitBytes } = ring.cache;
     const asked = hits + misses;
     this.cache.show(asked ? percent(hits / asked) : "–", asked
-      ? `${count(hits)} of ${count(asked)}; ${count(hitTokens)} tokens not read again`
+      ? `${count(hits)} of ${count(asked)}, ${count(hitTokens)} tokens spared`
       : "nothing asked yet");
     this.cache.add(`${plural(entries, "entry", "entries")}, ${bytes(held)} of ${bytes(limitBytes)}`);
     this.fill.style.setProperty("inline-size", `${limitBytes ? Math.min(100, (100 * held) / limitBytes) : 0}%`);

@@ -2,67 +2,55 @@
 // Two views: `across` is the section drawing of a wide page, `down` the plan drawing of a narrow one.
 
 /** @typedef {{x: number, y: number}} Point */
-/** @typedef {{view: "across" | "down", width: number, height: number, half: number, stations: Point[], legs: Point[][],
- *   out: Point[], back: Point[], ground: Point[], ridge: Point[], wheels: Point[]}} Plan
- *  `legs[i]` runs from station i to the next; the last one runs back to station 0. `half` is half a house's width. */
+/** @typedef {{view: "across" | "down", width: number, height: number, half: number, step: number,
+ *   stations: Point[], legs: Point[][], out: Point[], back: Point[], ground: Point[], far: Point[][], wheels: Point[]}} Plan
+ *  `legs[i]` runs from station i to the next; the last one runs back to station 0. `half` is half a house's width,
+ *  `step` how far the next station is. */
 
 /** The return rope hangs so far above the rope outward, in pixels; a wheel at either end joins them. */
 export const GAP = 36;
 const RADIUS = GAP / 2;
-const HANG = 26;
+const FEET = 41;
 const LANE = { out: 78, back: 26 };
 
 /** Stations side by side over rough ground. @param {number} count @param {number} width @returns {Plan} */
 export function across(count, width) {
-  const height = Math.round(clamp(width * 0.24, 230, 310));
-  const step = width / Math.max(1, count);
-  const half = step < 130 ? 21 : 28;
-  const low = height - 92;
-  const stations = many(count, (i) => ({ x: (i + 0.5) * step, y: 66 + (1 - altitude(i, count)) * (low - 66) }));
-  const ridge = many(Math.ceil(width / 18) + 1, (i) => ({ x: i * 18, y: height * (0.58 - 0.42 * ridges(i * 18)) }));
-  if (count === 0) {
-    const ground = many(Math.ceil(width / 14) + 1, (i) => ({ x: i * 14, y: height * (0.86 - 0.2 * ridges(i * 9 + 400)) }));
-    return { view: "across", width, height, half, stations, legs: [], out: [], back: [], ground, ridge, wheels: [] };
-  }
+  const height = Math.round(clamp(width * 0.27, 240, 340));
+  const inset = count === 1 ? width * 0.42 : clamp((width / Math.max(1, count)) * 0.25, 54, 130);
+  const tail = Math.min((width - inset) / Math.max(1, count), 300);
+  const step = count > 1 ? (width - inset - tail) / (count - 1) : tail;
+  const half = step < 130 ? 20 : 28;
+  const low = height - 88;
+  const stations = many(count, (i) => ({ x: Math.round(inset + i * step), y: Math.round(78 + (1 - altitude(i, count)) * (low - 78)) }));
+  const range = (/** @type {number} */ seed, /** @type {number} */ top, /** @type {number} */ deep) =>
+    many(Math.ceil(width / 6) + 1, (i) => ({ x: i * 6, y: height * (top + deep * (1 - peaks(i * 6 + seed))) }));
+  const far = [range(5200, 0.06, 0.72), range(900, 0.3, 0.62)];
+  const base = { view: /** @type {const} */ ("across"), width, height, half, step, stations, far };
+  if (count === 0) return { ...base, legs: [], out: [], back: [], ground: range(300, 0.62, 0.3), wheels: [] };
   const first = stations[0];
   const last = stations[count - 1];
-  const reach = half + 16;
-  const left = { x: Math.max(first.x - reach, RADIUS + 2), y: first.y - RADIUS };
-  const right = { x: Math.min(last.x + reach, width - RADIUS - 2), y: last.y - RADIUS };
-  const hops = many(count - 1, (i) => span(stations[i], stations[i + 1], 0.055));
+  const left = { x: Math.max(first.x - half - 14, RADIUS + 2), y: first.y - RADIUS };
+  const right = { x: Math.min(last.x + half + 14, width - RADIUS - 2), y: last.y - RADIUS };
+  const hops = many(count - 1, (i) => span(stations[i], stations[i + 1], 0.05));
   const tops = stations.map((p) => ({ x: p.x, y: p.y - GAP }));
-  const overhead = many(count - 1, (i) => span(tops[count - 1 - i], tops[count - 2 - i], 0.03)).flat();
-  const turnRight = arc(right, RADIUS, 90, -90);
-  const turnLeft = arc(left, RADIUS, 270, 90);
-  const back = [last, ...turnRight, tops[count - 1], ...overhead, ...turnLeft, first];
-  return {
-    view: "across", width, height, half, stations,
-    legs: [...hops, back],
-    out: hops.flat(),
-    back,
-    ground: terrain(stations, width, height),
-    ridge,
-    wheels: [left, right],
-  };
+  const overhead = many(count - 1, (i) => span(tops[count - 1 - i], tops[count - 2 - i], 0.028)).flat();
+  const back = [last, ...arc(right, RADIUS, 90, -90), tops[count - 1], ...overhead, ...arc(left, RADIUS, 270, 90), first];
+  return { ...base, legs: [...hops, back], out: hops.flat(), back, ground: terrain(stations, width, height), wheels: [left, right] };
 }
 
 /** Stations one below the other, at the given heights. @param {number[]} at @param {number} height @returns {Plan} */
 export function down(at, height) {
   const stations = at.map((y) => ({ x: LANE.out, y }));
-  const count = stations.length;
-  const width = LANE.out + 34;
-  const half = 23;
-  if (count === 0) return { view: "down", width, height, half, stations, legs: [], out: [], back: [], ground: [], ridge: [], wheels: [] };
+  const base = { view: /** @type {const} */ ("down"), width: LANE.out + 34, height, half: 23, step: 0, stations, far: [], ground: [] };
+  if (stations.length === 0) return { ...base, legs: [], out: [], back: [], wheels: [] };
+  const last = stations[stations.length - 1];
   const middle = (LANE.out + LANE.back) / 2;
   const radius = (LANE.out - LANE.back) / 2;
   const top = { x: middle, y: stations[0].y - 30 };
-  const bottom = { x: middle, y: stations[count - 1].y + 30 };
-  const hops = many(count - 1, (i) => [stations[i], stations[i + 1]]);
-  const back = [stations[count - 1], ...arc(bottom, radius, 0, 180), ...arc(top, radius, 180, 360), stations[0]];
-  return {
-    view: "down", width, height, half, stations,
-    legs: [...hops, back], out: hops.flat(), back, ground: [], ridge: [], wheels: [top, bottom],
-  };
+  const bottom = { x: middle, y: last.y + 30 };
+  const hops = many(stations.length - 1, (i) => [stations[i], stations[i + 1]]);
+  const back = [last, ...arc(bottom, radius, 0, 180), ...arc(top, radius, 180, 360), stations[0]];
+  return { ...base, legs: [...hops, back], out: hops.flat(), back, wheels: [top, bottom] };
 }
 
 /** The point so far along a polyline, 0 to 1 by length. @param {Point[]} points @param {number} along @returns {Point} */
@@ -116,40 +104,42 @@ function arc(centre, radius, from, to) {
 
 /** Ground that stays clear of the ropes and meets every station's feet. @param {Point[]} stations @param {number} width @param {number} height */
 function terrain(stations, width, height) {
+  const first = stations[0];
+  const last = stations[stations.length - 1];
+  const beyond = width - last.x;
   const feet = [
-    { x: -40, y: Math.min(height - 24, stations[0].y + 70) },
-    ...stations.map((p) => ({ x: p.x, y: p.y + HANG + 14 })),
-    { x: width + 40, y: stations[stations.length - 1].y + (stations.length > 1 ? 8 : 74) },
+    { x: -30, y: Math.min(height - 26, first.y + 84) },
+    ...stations.map((p) => ({ x: p.x, y: p.y + FEET })),
+    { x: last.x + beyond * 0.6, y: last.y + (stations.length > 1 ? Math.max(-6, 40 - beyond * 0.14) : 66) },
+    { x: width + 30, y: Math.min(height - 30, last.y + (stations.length > 1 ? 64 : 96)) },
   ];
   const points = [];
   for (let i = 1; i < feet.length; i += 1) {
     const [a, b] = [feet[i - 1], feet[i]];
-    const steps = Math.max(4, Math.round((b.x - a.x) / 13));
-    const inner = i > 1 && i < feet.length - 1;
-    const dip = inner ? Math.min(60, (b.x - a.x) * 0.16) : 12;
+    const wide = b.x - a.x;
+    const steps = Math.max(4, Math.round(wide / 8));
+    const dip = i > 1 && i < feet.length - 2 ? Math.min(70, wide * 0.17) : 8;
     for (let s = i === 1 ? 0 : 1; s <= steps; s += 1) {
       const t = s / steps;
-      const hump = Math.sin(Math.PI * t);
-      const rough = (ridges(a.x + (b.x - a.x) * t + 77) - 0.5) * Math.min(46, (b.x - a.x) * 0.2);
-      const flat = clamp(Math.min(t, 1 - t) * (b.x - a.x) - 30, 0, 40) / 40;
-      points.push({ x: a.x + (b.x - a.x) * t, y: Math.min(height - 10, a.y + (b.y - a.y) * shelf(t) + (dip * hump + rough) * flat) });
+      const x = a.x + wide * t;
+      const room = clamp(Math.min(...stations.map((p) => Math.abs(x - p.x))) - 30, 0, 60) / 60;
+      const rough = (0.62 - peaks(x * 1.7 + 77)) * Math.min(74, 20 + wide * 0.14);
+      const y = a.y + (b.y - a.y) * t * t * (3 - 2 * t) + (dip * Math.sin(Math.PI * t) + rough) * room;
+      points.push({ x, y: Math.min(height - 12, y) });
     }
   }
   return points;
 }
 
-/** Flat near both ends, so that a station stands on a shelf. @param {number} t */
-function shelf(t) {
-  return t * t * (3 - 2 * t);
-}
-
-/** Rough heights along x, 0 to 1, of four octaves. @param {number} x */
-function ridges(x) {
+/** Heights along x, 0 to 1, of sharp crests and round valleys: ridged noise of five octaves. @param {number} x */
+function peaks(x) {
   let sum = 0;
-  for (const [size, weight] of [[230, 0.5], [97, 0.27], [41, 0.15], [17, 0.08]]) {
+  for (const [size, weight] of [[310, 0.5], [137, 0.26], [61, 0.13], [27, 0.07], [13, 0.04]]) {
     const cell = Math.floor(x / size);
     const t = x / size - cell;
-    sum += weight * (wobble(cell + size) * (1 - t) + wobble(cell + 1 + size) * t);
+    const soft = t * t * (3 - 2 * t);
+    const noise = wobble(cell + size) * (1 - soft) + wobble(cell + 1 + size) * soft;
+    sum += weight * (1 - Math.abs(2 * noise - 1));
   }
   return sum;
 }

@@ -62,7 +62,7 @@ function show() {
   const { model } = ring;
   say(byId("model"), [model.id, model.layers ? `${count(model.layers)} layers` : "", model.context ? `context ${count(model.context)}` : ""].filter(Boolean).join(" · "));
   say(byId("placement"), `Placement ${ring.placement || "not known"}, up ${seconds(ring.uptimeS)}.`);
-  boards.update(ring.stages, live());
+  boards.update(ring.stages, live() ? "live" : trouble ? "not known" : "stopped");
   drawScene();
   streams.update(ring.streams);
   recent.update(ring.recent);
@@ -74,7 +74,7 @@ function drawScene() {
   scene.draw(ring);
   scene.update(ring);
   cabins.update(ring, live());
-  caption(byId("pace"), cabins.words(ring));
+  caption(byId("pace"), cabins.words(ring, live()));
 }
 
 function tellNotice() {

@@ -75,7 +75,7 @@ async function ask(headers) {
   } finally {
     clearTimeout(timer);
   }
-  if (reply.status === 401 || reply.status === 403) throw new AskError("key", headers.Authorization ? "wrong" : "");
+  if (reply.status === 401) throw new AskError("key", headers.Authorization ? "wrong" : "");
   if (!reply.ok) throw new AskError("refused", `HTTP ${reply.status}`);
   return readRing(parse(body));
 }

@@ -31,13 +31,15 @@ export class Scene {
     const stages = ring.stages.length;
     const wide = width >= NARROWEST_PAGE && width / Math.max(1, stages) >= NARROWEST_COLUMN;
     mark(this.picture, "data-view", wide ? "across" : "down");
-    this.list.style.setProperty("--stages", String(Math.max(1, stages)));
     mark(this.picture, "data-stages", stages <= 2 ? "few" : stages > 7 ? "many" : "some");
     const rows = wide ? [] : [...this.list.children].map((item) => middle(/** @type {HTMLElement} */ (item)));
     const key = [width, wide, stages, ...rows, ring.sampler, ...ring.links.map((link) => link.rowBytes)].join(" ");
     if (key === this.drawn) return false;
     this.drawn = key;
     this.plan = wide ? across(stages, width) : down(rows, this.list.offsetHeight);
+    const xs = [...this.plan.stations.map((station) => station.x), width];
+    this.list.style.paddingInlineStart = wide && stages ? `${xs[0]}px` : "";
+    this.list.style.gridTemplateColumns = wide ? xs.slice(1).map((x, i) => `${x - xs[i]}px`).join(" ") : "";
     this.paint(ring, this.plan);
     return true;
   }
@@ -57,8 +59,11 @@ export class Scene {
     this.cabins.replaceChildren();
     this.houses = plan.stations.map((_, i) => house(plan, i, String(ring.stages[i]?.rank ?? i)));
     this.canvas.replaceChildren(
-      ...(plan.view === "across" ? land(plan) : []),
-      ...plan.wheels.map((p) => svg("circle", { class: "wheel", cx: p.x, cy: p.y, r: plan.view === "across" ? GAP / 2 : 26 })),
+      ...(plan.view === "across" ? [land(plan)] : []),
+      ...plan.wheels.flatMap((p) => [
+        svg("circle", { class: "wheel", cx: p.x, cy: p.y, r: plan.view === "across" ? GAP / 2 : 26 }),
+        svg("circle", { class: "hub", cx: p.x, cy: p.y, r: 2.4 }),
+      ]),
       svg("path", { class: "rope back", d: path(plan.back) }),
       svg("path", { class: "rope", d: path(plan.out) }),
       this.cabins,
@@ -73,24 +78,33 @@ function middle(item) {
   return item.offsetTop + Math.min(item.offsetHeight / 2, 52);
 }
 
-/** @param {Plan} plan */
-function land({ ridge, ground, width, height }) {
+/** Far ranges, and the ground with strokes on the slopes that fall to the right, as an engraver would shade them.
+ * @param {Plan} plan */
+function land({ far, ground, width, height }) {
   const floor = `L${width} ${height}L0 ${height}Z`;
-  const fade = svg("linearGradient", { id: "fade", x1: 0, y1: 0, x2: 0, y2: 1 },
-    svg("stop", { offset: 0, class: "fade-top" }), svg("stop", { offset: 1, class: "fade-end" }));
-  const hatch = ground.flatMap((p, i) => {
+  const strokes = ground.flatMap((p, i) => {
     const next = ground[i + 1];
-    if (!next || next.y <= p.y + 1) return [];
-    const fall = Math.min(22, 6 + (next.y - p.y) * 1.6);
-    return [[{ x: p.x + 2, y: p.y + 4 }, { x: p.x + 2 + fall * 0.55, y: p.y + 4 + fall }]];
+    const slope = next ? (next.y - p.y) / (next.x - p.x) : 0;
+    if (slope < 0.12) return [];
+    const long = 5 + 26 * Math.min(1, slope);
+    return [`M${(p.x + 1).toFixed(1)} ${(p.y + 3).toFixed(1)}l${(long * 0.42).toFixed(1)} ${long.toFixed(1)}`];
   });
-  return [
-    svg("defs", {}, fade),
-    svg("path", { class: "ridge", d: path(ridge) + floor }),
-    svg("path", { class: "ground", d: path(ground) + floor, fill: "url(#fade)" }),
+  return svg("g", { class: "land", mask: "url(#edges)" },
+    svg("defs", {}, shade("fall", 0, 1, ["near", "gone"]), shade("haze", 0, 1, ["distant", "gone"]),
+      shade("sides", 1, 0, ["hidden", "shown", "shown", "hidden"]),
+      svg("mask", { id: "edges", maskUnits: "userSpaceOnUse", x: 0, y: 0, width, height },
+        svg("rect", { width, height, fill: "url(#sides)" }))),
+    ...far.map((range, i) => svg("path", { class: "far", "data-range": i, d: path(range) + floor, fill: "url(#haze)" })),
+    svg("path", { class: "ground", d: path(ground) + floor }),
+    svg("path", { d: path(ground) + floor, fill: "url(#fall)" }),
     svg("path", { class: "contour", d: path(ground) }),
-    svg("path", { class: "hatch", d: hatch.map(path).join("") }),
-  ];
+    svg("path", { class: "strokes", d: strokes.join("") }));
+}
+
+/** A gradient whose stops' colours are the style sheet's. @param {string} id @param {number} x2 @param {number} y2 @param {string[]} stops */
+function shade(id, x2, y2, stops) {
+  const at = stops.length === 2 ? [0, 1] : [0, 0.07, 0.93, 1];
+  return svg("linearGradient", { id, x1: 0, y1: 0, x2, y2 }, ...stops.map((name, i) => svg("stop", { offset: at[i], class: `stop-${name}` })));
 }
 
 /** @param {Plan} plan @param {number} i @param {string} name */
@@ -99,7 +113,7 @@ function house(plan, i, name) {
   const { half } = plan;
   const parts = plan.view === "across"
     ? [
-        svg("path", { class: "leader", d: `M${x} ${y + 40}V${plan.height}` }),
+        svg("path", { class: "leader", d: `M${x + 0.5} ${y + 30}V${plan.height}` }),
         svg("path", { class: "mast", d: `M${x} ${y - 10}V${y - GAP - 5}M${x - 7} ${y - GAP + 3}h14` }),
         svg("circle", { class: "sheave", cx: x, cy: y - GAP + 1.5, r: 2.6 }),
         svg("path", { class: "legs", d: `M${x - half + 6} ${y + 28}l-3 13M${x + half - 6} ${y + 28}l3 13` }),
@@ -123,16 +137,18 @@ function windows(x, y, half) {
   return Array.from({ length: wide }, (_, i) => svg("rect", { class: "window", x: left + i * 10, y, width: 7, height: 7 }));
 }
 
-/** What a row weighs, written at the ropes where there is room. @param {Ring} ring @param {Plan} plan */
+/** What a row weighs, written over the ropes where there is room; once where all links carry the same.
+ * @param {Ring} ring @param {Plan} plan */
 function sizes(ring, plan) {
-  if (plan.view !== "across" || plan.stations.length < 2 || plan.width / plan.stations.length < 190) return [];
+  if (plan.view !== "across" || plan.stations.length < 2 || plan.step < 150) return [];
+  const same = ring.links.every((link) => link.rowBytes === ring.links[0].rowBytes);
   return plan.stations.flatMap((p, i) => {
     const next = plan.stations[i + 1];
     const link = ring.links.find((each) => each.from === i && each.to === i + 1);
-    if (!next || !link) return [];
-    const slope = (next.y - p.y) / (next.x - p.x);
+    if (!next || !link || (same && i > 0)) return [];
+    const rise = Math.abs(next.y - p.y) / (next.x - p.x);
     const x = (p.x + next.x) / 2;
-    const y = (p.y + next.y) / 2 + (next.x - p.x) * 0.055 + 42 + Math.abs(slope) * 20;
+    const y = (p.y + next.y) / 2 + (next.x - p.x) * 0.028 - GAP - 12 - rise * 46;
     return [svg("text", { class: "weight", x, y, "text-anchor": "middle", text: `${count(link.rowBytes)} B a row` })];
   });
 }
