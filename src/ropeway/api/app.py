@@ -17,7 +17,7 @@ from ropeway.api.errors import ApiError, internal_error
 from ropeway.api.front import Front
 from ropeway.api.guard import Guard
 from ropeway.api.openapi import openapi_document
-from ropeway.api.page import Page
+from ropeway.api.page import page_routes
 from ropeway.api.routes import ROUTES
 from ropeway.api.settings import Settings
 from ropeway.api.sse import ClientGone
@@ -31,7 +31,6 @@ def create_app(service: Service, settings: Settings | None = None) -> ASGIApp:
     settings = settings or Settings()
     front = Front(service, settings)
     document = to_json(openapi_document(ROUTES, keyed=bool(settings.api_keys)))
-    page = Page(settings.page)
 
     async def openapi(request: Request) -> Response:
         return Response(document, media_type="application/json")
@@ -46,7 +45,7 @@ def create_app(service: Service, settings: Settings | None = None) -> ASGIApp:
         for described in ROUTES
     ]
     app = Starlette(
-        routes=[*routes, Route("/openapi.json", openapi), Route("/{path:path}", page.serve)],
+        routes=[*routes, Route("/openapi.json", openapi), *page_routes(settings.page)],
         exception_handlers={
             ApiError: _refused,
             HTTPException: _not_served,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,7 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-
-from ropeway.api.errors import ApiError
+from starlette.routing import Route
 
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -49,24 +49,24 @@ class _File:
     tag: str
 
 
-class Page:
-    """The files of `directory`; none where it does not exist."""
+def page_routes(directory: Path) -> list[Route]:
+    """A route for each file of `directory`, and / for its index; none where it does not exist."""
+    routes: list[Route] = []
+    for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
+        if path.suffix in TYPES and path.is_file():
+            data = path.read_bytes()
+            file = _File(data, TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+            name = path.relative_to(directory).as_posix()
+            routes += [
+                Route(f"/{at}", functools.partial(page, file)) for at in ({name, ""} if name == INDEX else {name})
+            ]
+    return routes
 
-    def __init__(self, directory: Path) -> None:
-        self._files: dict[str, _File] = {}
-        for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
-            if path.suffix in TYPES and path.is_file():
-                data = path.read_bytes()
-                tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
-                self._files[path.relative_to(directory).as_posix()] = _File(data, TYPES[path.suffix], tag)
 
-    async def serve(self, request: Request) -> Response:
-        """GET /{path}. Raises ApiError (404)."""
-        file = self._files.get(request.path_params["path"] or INDEX)
-        if file is None:
-            raise ApiError(404, "invalid_request_error", "There is nothing here.", None, "not_found")
-        headers = {**HEADERS, "ETag": file.tag}
-        asked = [tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")]
-        if file.tag in asked or "*" in asked:
-            return Response(status_code=304, headers=headers)
-        return Response(file.data, headers={**headers, "Content-Type": file.type})
+async def page(file: _File, request: Request) -> Response:
+    """GET of a file."""
+    headers = {**HEADERS, "ETag": file.tag}
+    asked = [tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")]
+    if file.tag in asked or "*" in asked:
+        return Response(status_code=304, headers=headers)
+    return Response(file.data, headers={**headers, "Content-Type": file.type})

@@ -36,9 +36,10 @@ def parse_body(data: bytes, kind: type[B]) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        # A field that fits none of several types has an error for each: the deepest says most.
+        # A field that fits none of several types has an error for each: the deepest says most, then the one of the
+        # type that was right.
         judged = [(field_path(value, detail["loc"]), detail) for detail in error.errors(include_url=False)]
-        path, detail = max(judged, key=lambda pair: len(pair[0]))
+        path, detail = max(judged, key=lambda pair: (len(pair[0]), not pair[1]["type"].endswith("_type")))
         raise _refusal(path, detail) from None
 
 
