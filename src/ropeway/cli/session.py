@@ -13,6 +13,7 @@ from ropeway.launch.keys import read_key
 from ropeway.launch.placement import Options, Placement, place
 from ropeway.launch.rank import RankSetup, leave_soon
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
+from ropeway.transport import tcp
 
 
 def ring_setup(rank: int, ring: str, key: Path | None, listen: str | None) -> RankSetup:
@@ -22,6 +23,7 @@ def ring_setup(rank: int, ring: str, key: Path | None, listen: str | None) -> Ra
         raise ValueError("key: a ring over several machines needs --key FILE (ropeway key new FILE makes one)")
     if not 0 <= rank < len(addresses):
         raise ValueError(f"rank: {rank} has no address in --ring, which names {len(addresses)} ranks")
+    tcp.check_listen(listen or addresses[rank])
     return RankSetup(rank, addresses, read_key(key), listen=listen or "")
 
 

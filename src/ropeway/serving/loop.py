@@ -59,8 +59,9 @@ class RoundRecord:
     dones: dict[int, Done] = field(default_factory=dict)
 
     def wire_ns(self, world: int) -> int | None:
-        """The round less every stage's forward, for a round of one part; None until all stages have reported."""
-        if len(self.dones) < world - 1 or self.parts > 1:
+        """The round less every stage's forward, for a round of one part; None until all stages have reported, and where
+        there is no wire."""
+        if world == 1 or len(self.dones) < world - 1 or self.parts != 1:
             return None
         return self.back_ns - self.launched_ns - self.own_ns - sum(d.forward_ns for d in self.dones.values())
 

@@ -30,9 +30,12 @@ class Comparison:
         if split.tobytes() == whole.tobytes():
             self.equal_steps += 1
             return
-        difference = np.abs(split.astype(np.float64) - whole.astype(np.float64)).max()
-        self.max_abs_diff = max(self.max_abs_diff, float(difference) if np.isfinite(difference) else np.inf)
-        divergence = kl(whole, split)
+        if np.isfinite(split).all() and np.isfinite(whole).all():
+            difference = float(np.abs(split.astype(np.float64) - whole.astype(np.float64)).max())
+            divergence = kl(whole, split)
+        else:
+            difference = divergence = np.inf
+        self.max_abs_diff = max(self.max_abs_diff, difference)
         self.kl_sum += divergence
         self.kl_max = max(self.kl_max, divergence)
 
