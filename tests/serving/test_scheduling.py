@@ -27,6 +27,7 @@ def test_a_lone_prompt_takes_one_round_of_many_parts() -> None:
 
 def test_a_prompt_beyond_a_round_goes_on_in_the_next() -> None:
     one = scheduler(max_rows=20)
+    assert one.piece == 8
     one.add(ask(1, 30))
     first, second = turn(one), turn(one)
     assert rows_of(first) == {1: (Op.OPEN, 0, 16)}
