@@ -78,11 +78,6 @@ class Scheduler:
         return self._piece
 
     @property
-    def piece(self) -> int:
-        """Rows at whose multiples prompts are cut: `chunk`, or less where a round would not hold more beside decodes."""
-        return self._piece
-
-    @property
     def waiting(self) -> int:
         """Sequences in the queue."""
         return self._prompts.waiting
