@@ -53,7 +53,7 @@ class FakeService:
 
     model_id = "fake/tiny"
     fingerprint = "ring-0123abcd"
-    context = 512
+    context = 2048
     bos = ""
     eos = "<|im_end|>"
 
@@ -155,7 +155,7 @@ class FakeService:
                 for live in ready:
                     self._step(live)
                 self._change.notify_all()
-                self._change.wait(0.0005 if ready else None)
+                self._change.wait(0.0001 if ready else None)
 
     def _step(self, live: _Live) -> None:
         request = live.request

@@ -146,16 +146,16 @@ def test_a_body_that_is_no_object_is_refused(live: Live, body: bytes) -> None:
 
 def test_a_long_prompt_names_both_numbers(client: openai.OpenAI, live: Live) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.completions.create(model=live.service.model_id, prompt="x" * 512)
+        client.completions.create(model=live.service.model_id, prompt="x" * 2048)
     assert caught.value.code == "context_length_exceeded"
     assert caught.value.param == "prompt"
-    assert "512 tokens. However, your prompt resulted in 512 tokens" in caught.value.message
+    assert "2048 tokens. However, your prompt resulted in 2048 tokens" in caught.value.message
     answer = live.chat("x" * 10_000)
     assert answer.status == 400
     assert (answer.error["code"], answer.error["param"]) == ("context_length_exceeded", "messages")
-    assert "512" in answer.error["message"]
+    assert "2048" in answer.error["message"]
     assert "100" in answer.error["message"]
-    assert live.complete("x" * 511).status == 200
+    assert live.complete("x" * 2047).status == 200
 
 
 def test_another_model_is_not_found(client: openai.OpenAI) -> None:

@@ -12,7 +12,7 @@ def test_models(client: openai.OpenAI, live: Live) -> None:
     assert [model.id for model in client.models.list()] == [live.service.model_id]
     model = client.models.retrieve(live.service.model_id)
     assert (model.object, model.owned_by) == ("model", "ropeway")
-    assert live.ask("GET", f"/v1/models/{live.service.model_id}").json["context_length"] == 512
+    assert live.ask("GET", f"/v1/models/{live.service.model_id}").json["context_length"] == live.service.context
     assert live.ask("GET", "/v1/models/other").error["code"] == "model_not_found"
 
 
@@ -21,7 +21,7 @@ def test_tokens_and_back(live: Live) -> None:
     answer = live.ask("POST", "/tokenize", {"prompt": text, "return_token_strs": True}).json
     assert answer["tokens"] == live.service.tokenizer.ids(text)
     assert answer["count"] == len(answer["tokens"])
-    assert answer["max_model_len"] == 512
+    assert answer["max_model_len"] == live.service.context
     assert answer["token_strs"][:2] == ["hello", "<|im_end|>"]
     assert live.ask("POST", "/detokenize", {"tokens": answer["tokens"]}).json == {"prompt": text}
 

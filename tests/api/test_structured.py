@@ -76,13 +76,11 @@ def test_lark_and_gbnf(client: openai.OpenAI, live: Live, grammar: str) -> None:
 def test_a_schema_beside_tools(client: openai.OpenAI, live: Live) -> None:
     tool = {"type": "function", "function": {"name": "now"}}
     says(live, '{"name": "a", "age": 5, "tags": []}')
-    live.service.context = 4096
     fields: dict[str, Any] = {"tools": [tool], "response_format": shaped(PERSON)}
     assert json.loads(ask(client, **fields).choices[0].message.content or "")["age"] == 5
     says(live, '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>')
     reply = ask(client, **fields)
     assert reply.choices[0].finish_reason == "tool_calls"
-    del live.service.context
 
 
 @pytest.mark.parametrize(

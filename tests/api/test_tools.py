@@ -40,7 +40,6 @@ LLAMA_CALL = '{"name": "get_weather", "parameters": {"city": "Ulm", "days": 2}}'
 def _formed(request: pytest.FixtureRequest) -> Iterator[tuple[Live, str]]:
     templates = {"plain": CHATML, "hermes": HERMES_TEMPLATE, "llama": LLAMA_TEMPLATE}
     with serving(FakeService(templates[request.param])) as live:
-        live.service.context = 4096
         yield live, request.param
 
 

@@ -17,7 +17,7 @@ from ropeway.api.errors import ApiError, internal_error
 from ropeway.api.front import Front
 from ropeway.api.guard import Guard
 from ropeway.api.openapi import openapi_document
-from ropeway.api.page import page_routes
+from ropeway.api.static import page_routes
 from ropeway.api.routes import ROUTES
 from ropeway.api.settings import Settings
 from ropeway.api.sse import ClientGone
