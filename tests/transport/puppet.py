@@ -12,6 +12,7 @@ from ropeway.transport import Ring, RingConfig, join, tcp
 from ropeway.wire import (
     HEADER_BYTES,
     Channel,
+    Event,
     Fate,
     FateHeard,
     Header,
@@ -20,6 +21,7 @@ from ropeway.wire import (
     Kind,
     Link,
     Ready,
+    ReadyHeard,
     Side,
     decode_fate,
     decode_header,
@@ -53,6 +55,15 @@ class Wire:
                 for frame in self.link.outgoing():
                     self.sock.sendall(frame)
                 return self
+
+    def hear(self) -> Event:
+        """The next event of the link."""
+        while True:
+            count = self.sock.recv_into(self.link.buffer())
+            assert count, "the connection has ended"
+            event = self.link.received(count)
+            if event is not None:
+                return event
 
     def send(self, *pieces: bytes | memoryview) -> None:
         """Send bytes."""
@@ -144,8 +155,8 @@ def puppet_stage(*, ready: bool = True, hidden: int = 64, **options: float) -> I
             yield ring, puppet
         finally:
             ring.stop()
-            ring.close()
             puppet.close()
+            ring.close()
 
 
 @contextlib.contextmanager
@@ -161,10 +172,10 @@ def puppet_head(*, ready: bool = True, hidden: int = 64, **options: float) -> It
             if ready:
                 ring.describe(describe(here.layout, 1))
                 ring.ready(Ready(1, 0, 0, 0))
-                control.until(Kind.DESCRIBE)
-                control.until(Kind.READY)
+                while not isinstance(control.hear(), ReadyHeard):
+                    pass
             yield ring, puppet
         finally:
             ring.stop()
-            ring.close()
             puppet.close()
+            ring.close()

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -179,6 +180,14 @@ def loopback_pair() -> tuple[socket.socket, socket.socket]:
         one = socket.create_connection(server.getsockname())
         other, _ = server.accept()
     return one, other
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Wait, with a deadline, for something that another thread does."""
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 def threads_of_rings() -> list[str]:

@@ -7,8 +7,9 @@ import random
 import socket
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import permutations
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ from transport.rings import (
     receive_back,
     send_parts,
     threads_of_rings,
+    wait_until,
 )
 
 
@@ -38,8 +40,7 @@ def test_ranks_start_in_any_order(order: tuple[int, ...]) -> None:
         for rank in order:
             joins[rank] = pool.submit(join, here.config(rank))
             # The next one starts only once this one is under way.
-            while threads_of_rings().count("ropeway watch") < len(joins):
-                time.sleep(0.001)
+            wait_until(lambda: threads_of_rings().count("ropeway watch") == len(joins))
         rings = [joins[rank].result(20) for rank in range(3)]
         rings[0].stop()
         for ring in rings:
@@ -51,8 +52,7 @@ def test_a_rank_that_listens_late_is_dialled_until_it_answers() -> None:
     with place(layout(2)) as here, ThreadPoolExecutor(2) as pool:
         here.listeners[1].close()
         first = pool.submit(join, here.config(0))
-        while "ropeway door" not in threads_of_rings():
-            time.sleep(0.001)
+        wait_until(lambda: "ropeway door" in threads_of_rings())
         second = pool.submit(join, here.config(1, listener=None, listen=here.addresses[1]))
         with first.result(20) as zero, second.result(20) as one:
             assert (zero.rank, zero.world, one.rank) == (0, 2, 1)
@@ -201,6 +201,7 @@ def test_waits_are_counted() -> None:
         head.send_rows(number, 0, 1, head.send_buffer(ROW_BYTES))
 
         def late(ring: Ring) -> None:
+            ring.next_plan()
             ring.receive_rows(number, 0)
             ring.release_rows()
             assert not released.wait(0.05)
@@ -299,15 +300,21 @@ def test_everything_that_waits_raises_at_the_end() -> None:
     """Waiting for rows, for a buffer, for a plan and for a done, each in a thread of its own."""
     with party(layout(2, hidden=1 << 16)) as guests:
         head, stage = guests.rings
-        plan = prompt(1, 60, tuple(range(20, 60, 20)))
-        number = head.send_plan(plan)
-        waits = [
-            guests.pool.submit(send_parts, head, number, plan, bytes(60 << 18)),
+        # 80 MiB, more than the system's buffers take.
+        number = head.send_plan(prompt(1, 320, tuple(range(16, 320, 16))))
+
+        def send() -> None:
+            for part in range(20):
+                head.send_rows(number, part, 16, head.send_buffer(16 << 18))
+
+        waits: list[Future[Any]] = [
+            guests.pool.submit(send),
             guests.pool.submit(head.receive_rows, number, 0),
             guests.pool.submit(lambda: [stage.next_plan(), stage.next_plan()]),
         ]
-        while head._rows is None or head._rows.outflow.waiting is None or head._rows.inflow.waiting is None:
-            time.sleep(0.001)
+        rows = head._rows
+        assert rows is not None
+        wait_until(lambda: rows.outflow.waiting is not None and rows.inflow.waiting is not None)
         started = time.monotonic()
         head.fail(ErrorCode.ENGINE_FAILED, "broken")
         for wait in waits:

@@ -39,9 +39,9 @@ def test_bad_addresses_are_quoted(text: str) -> None:
     ["0.0.0.0:7000", "[::]:7000", ":7000", "*:7000", "0:7000", "0x0:7000", "[::ffff:0.0.0.0]:7000", "[::0]:0"],
 )
 def test_a_wildcard_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="listen: .*every interface"):
+    with pytest.raises(ValueError, match=r"listen: .*every interface"):
         tcp.check_listen(address)
-    with pytest.raises(ValueError, match="listen: .*every interface"):
+    with pytest.raises(ValueError, match=r"listen: .*every interface"):
         tcp.listen(address)
 
 
