@@ -19,7 +19,9 @@ COMMANDS = {PACKAGE / "wire" / "__main__.py"}
 MEASURING = {PACKAGE / "placement" / "calibration.py", PACKAGE / "placement" / "probe.py"}
 
 SINGLE = [PACKAGE / "types.py", PACKAGE / "stage" / "slots.py"]
-SINGLE += [PACKAGE / "serving" / "scheduler.py", PACKAGE / "serving" / "slots.py"]
+SINGLE += [PACKAGE / "stage" / "work.py"]
+SINGLE += [PACKAGE / "serving" / f"{name}.py" for name in ("scheduler", "slots", "sequence", "rounds", "prompts")]
+SINGLE += [PACKAGE / "serving" / "prompt_cache.py"]
 FILES = sorted(
     path
     for path in [*SINGLE, *(PACKAGE / "wire").rglob("*.py"), *(PACKAGE / "placement").rglob("*.py")]
