@@ -104,7 +104,7 @@ class Door:
             return
         self._make_room()
         link = Link(Side.ACCEPTOR, None, self._config.hello(Channel.CONTROL), self._config.key, accept=self._judge)
-        self._guests[sock.fileno()] = Guest(sock, link, address, time.monotonic() + self._proof_s)
+        self._guests[sock.fileno()] = Guest(sock, link, address, time.monotonic() + self._proof_s, self._judge)
         self._poller.register(sock, select.POLLIN)
 
     def _make_room(self) -> None:

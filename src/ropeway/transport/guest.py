@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Callable
 from enum import Enum, auto
 
 from ropeway.transport.ending import failure, printable
-from ropeway.wire import Event, FateHeard, HelloDone, Link, ProbeHeard, ProtocolError
+from ropeway.wire import Event, FateHeard, Hello, HelloDone, Link, ProbeHeard, ProtocolError
 
 
 class Visit(Enum):
@@ -22,14 +23,20 @@ class Visit(Enum):
 
 
 class Guest:
-    """A non-blocking socket and its link. `until` is when it is dropped whatever it says (time.monotonic)."""
+    """A non-blocking socket and its link. `until` is when it is dropped whatever it says (time.monotonic).
 
-    def __init__(self, sock: socket.socket, link: Link, address: str, until: float) -> None:
+    `judge` judges the hello of one that has proved itself again: its place may have been taken meanwhile.
+    """
+
+    def __init__(
+        self, sock: socket.socket, link: Link, address: str, until: float, judge: Callable[[Hello], None]
+    ) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.link = link
         self.address = address
         self.until = until
+        self._judge = judge
         self.visit = Visit.UNPROVED
         self.why = "did not prove itself in time"
         """Why it was dropped, for the log."""
@@ -47,6 +54,8 @@ class Guest:
                 self.visit = Visit.GONE
                 return
             event = self.link.received(count)
+            if isinstance(event, HelloDone):
+                self._judge(event.peer)
             for frame in self.link.outgoing():
                 self._send(frame)
             self._hear(event)
