@@ -5,16 +5,26 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
+from collections.abc import Callable, Iterator
 
 import openai
 import pytest
 
-from api.asking import MODEL, stream, text_of
-from api.fake_service import WAIT_S
-from api.live import Live
+from api.asking import MODEL, says, stream, text_of
+from api.fake_service import WAIT_S, FakeService
+from api.live import Live, serving
+from ropeway.api import Settings
 from ropeway.serving.sequence import Finish
 
 MESSAGES = [{"role": "user", "content": "x"}]
+
+
+@pytest.fixture
+def quiet() -> Iterator[Live]:
+    """A server that soon sends a sign of life."""
+    with serving(FakeService(), Settings(ping_s=0.02)) as live:
+        yield live
 
 
 def test_a_ring_that_is_not_whole_is_a_503(client: openai.OpenAI, live: Live) -> None:
@@ -124,6 +134,17 @@ def test_ready_is_truthful(live: Live) -> None:
     assert live.ask("GET", "/health").status == 200
 
 
+def _fails_at(broken: int, live: Live) -> Callable[..., bytes]:
+    piece = live.service.tokenizer.piece
+
+    def failing(token: int, *, special: bool = False) -> bytes:
+        if token == broken:
+            raise KeyError("no such piece")
+        return piece(token, special=special)
+
+    return failing
+
+
 def _begin(live: Live, fields: dict[str, object], path: str = "/v1/chat/completions") -> http.client.HTTPConnection:
     """Send a request; its reply is read by the caller, or never."""
     asked = {"messages": MESSAGES} if "chat" in path else {"prompt": "x"}
@@ -131,3 +152,59 @@ def _begin(live: Live, fields: dict[str, object], path: str = "/v1/chat/completi
     body = json.dumps({"model": MODEL, **asked, **fields})
     connection.request("POST", path, body, {"Content-Type": "application/json"})
     return connection
+
+
+def test_a_long_prompt_does_not_hold_up_the_others(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+    tokenize = live.service.tokenizer.tokenize
+
+    def slow(text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        if "slow" in text:
+            begun.set()
+            assert let_go.wait(WAIT_S)
+        return tokenize(text, add_special=add_special, parse_special=parse_special)
+
+    monkeypatch.setattr(live.service.tokenizer, "tokenize", slow)
+    connection = _begin(live, {"messages": [{"role": "user", "content": "slow"}]})
+    assert begun.wait(WAIT_S)
+    assert live.chat("fast").status == 200
+    assert live.ask("GET", "/health").status == 200
+    let_go.set()
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_a_quiet_stream_is_kept_open(quiet: Live) -> None:
+    quiet.service.hold_after = 1
+    connection = _begin(quiet, {"stream": True})
+    reply = connection.getresponse()
+    lines = iter(reply.readline, b"")
+    assert next(line for line in lines if line.startswith(b":")) == b": ping\n"
+    quiet.service.release()
+    assert b"data: [DONE]\n" in list(lines)
+    connection.close()
+
+
+def test_an_error_of_our_own_is_a_500_without_its_text(
+    live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(request: object, on_event: object) -> int:
+        raise KeyError("secret of ours")
+
+    monkeypatch.setattr(live.service, "submit", broken)
+    for answer in (live.chat(), live.chat(stream=True)):
+        assert (answer.status, answer.error["type"]) == (500, "server_error")
+        assert b"secret" not in answer.body
+    assert "secret of ours" in caplog.text
+
+
+def test_a_stream_that_we_break_ends_with_an_error(
+    live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    says(live, "abc")
+    monkeypatch.setattr(live.service.tokenizer, "piece", _fails_at(ord("c"), live))
+    events = live.chat(stream=True).events
+    assert events[-1]["error"]["type"] == "server_error"
+    assert [event["choices"][0]["finish_reason"] for event in events[:-1]] == [None] * len(events[:-1])
+    assert "no such piece" in caplog.text
+    live.service.wait_for(lambda: live.service.running == 0)

@@ -37,7 +37,7 @@ def test_messages_are_tokenized_as_a_chat_is(live: Live) -> None:
 
 def test_bad_tokens(live: Live) -> None:
     assert live.ask("POST", "/detokenize", {"tokens": [270]}).error["param"] == "tokens"
-    assert live.ask("POST", "/detokenize", {"tokens": [-1]}).error["param"] == "tokens[0]"
+    assert live.ask("POST", "/detokenize", {"tokens": [-1]}).error["param"] == "tokens"
     assert live.ask("POST", "/tokenize", {}).status == 400
     assert live.ask("POST", "/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": ""}]}).status == 400
     assert live.ask("POST", "/tokenize", {"prompt": "x", "model": "other"}).status == 404

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -17,13 +16,11 @@ from ropeway.api.errors import ApiError, internal_error
 from ropeway.api.front import Front
 from ropeway.api.guard import Guard
 from ropeway.api.openapi import openapi_document
-from ropeway.api.static import page_routes
 from ropeway.api.routes import ROUTES
 from ropeway.api.settings import Settings
 from ropeway.api.sse import ClientGone
+from ropeway.api.static import page_routes
 from ropeway.serving.service import Service
-
-log = logging.getLogger(__name__)
 
 
 def create_app(service: Service, settings: Settings | None = None) -> ASGIApp:

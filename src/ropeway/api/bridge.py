@@ -67,9 +67,11 @@ class Generation:
             for index, request in enumerate(self._requests):
                 self._ids.append(self._service.submit(request, self._listener(index)))
                 self._live.add(index)
-        except (RingUnavailable, QueueFull, PromptTooLong) as error:
+        except BaseException as error:
             self._cancel()
-            raise from_service(error, self._param) from None
+            if isinstance(error, (RingUnavailable, QueueFull, PromptTooLong)):
+                raise from_service(error, self._param) from None
+            raise
         return self
 
     async def __aexit__(

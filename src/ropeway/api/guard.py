@@ -1,4 +1,4 @@
-"""What every request passes first: the Host, the key, the body's size and type. Pure ASGI, no route is known here.
+"""What every request passes first: the Host, the key, the body's size and time. Pure ASGI, no route is known here.
 
 A body is read whole before the routes see the request, so its size and its time are bounded in one place.
 """
@@ -72,19 +72,6 @@ class Guard:
             _check_key(headers.get("authorization", ""), settings.api_keys)
         if scope["method"] != "POST":
             return b""
-        # A form of a foreign page can be sent here without asking us, but not as JSON.
-        if headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-            raise ApiError(
-                415,
-                "invalid_request_error",
-                "The body must be sent as application/json.",
-                None,
-                "unsupported_media_type",
-            )
-        if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
-            raise ApiError(
-                415, "invalid_request_error", "The body must not be compressed.", None, "unsupported_encoding"
-            )
         return await _body(headers, receive, settings)
 
 

@@ -20,7 +20,12 @@ THREAD_BYTES: Final = 16_384
 
 
 async def read_body(request: Request, kind: type[B]) -> B:
-    """The request's body. Raises ApiError (400)."""
+    """The request's body. Raises ApiError (400, 415)."""
+    # A foreign page's form can be sent here without the browser asking us first, but not as JSON.
+    if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+        raise _unsupported("The body must be sent as application/json.", "unsupported_media_type")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise _unsupported("The body must not be compressed.", "unsupported_encoding")
     data = await request.body()
     if len(data) > THREAD_BYTES:
         return await asyncio.to_thread(parse_body, data, kind)
@@ -61,6 +66,10 @@ def path_text(path: Sequence[int | str]) -> str:
     """messages[0].content, as OpenAI writes it."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
+
+
+def _unsupported(text: str, code: str) -> ApiError:
+    return ApiError(415, "invalid_request_error", text, None, code)
 
 
 def _refusal(path: Sequence[int | str], detail: ErrorDetails) -> ApiError:

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from ropeway.api.bodies.common import MAX_LOGPROBS, Absent, Body, Generating, JsonObject
+from ropeway.api.bodies.common import MAX_LOGPROBS, Absent, Body, Generating, Int, JsonObject
 
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 256
@@ -149,10 +149,10 @@ class ChatBody(Generating):
     """The body of POST /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    max_tokens: Annotated[int | None, Field(ge=1)] = None
-    max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
+    max_tokens: Annotated[Int | None, Field(ge=1)] = None
+    max_completion_tokens: Annotated[Int | None, Field(ge=1)] = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
+    top_logprobs: Annotated[Int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
     response_format: ResponseFormat | None = None
     tools: Annotated[list[Tool] | None, Field(min_length=1, max_length=MAX_TOOLS)] = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None

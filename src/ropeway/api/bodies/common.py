@@ -7,7 +7,7 @@ that only label a request (user, metadata, ...) are taken and have no effect.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -43,6 +43,23 @@ NeverTrue = Annotated[bool | None, BeforeValidator(_absent_or_false), WithJsonSc
 """A switch of OpenAI's that cannot be on."""
 
 
+def _integral(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Int = Annotated[int, BeforeValidator(_integral)]
+"""1.0 is an integer too, as in JSON Schema: some languages write it so. A string is none, and neither is true."""
+
+
+def token_ids(value: object) -> list[int]:
+    """Token ids by hand, since there may be a million. Raises PydanticCustomError."""
+    if isinstance(value, list):
+        ids = [_integral(token) for token in value]
+        if all(type(token) is int and token >= 0 for token in ids):
+            return cast(list[int], ids)
+    raise PydanticCustomError("token_ids", "Expected a list of token ids.")
+
+
 class Body(BaseModel):
     """Strict: a number is not taken for a string, an unknown field is refused."""
 
@@ -65,12 +82,12 @@ class Generating(Body):
     """One or more replies to one or more prompts."""
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
-    max_tokens: int | None = None
+    max_tokens: Int | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    top_k: Annotated[int | None, Field(ge=-1, le=1 << 31)] = None
+    top_k: Annotated[Int | None, Field(ge=-1, le=1 << 31)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    seed: Annotated[int | None, Field(ge=-(1 << 63), lt=1 << 64)] = None
+    seed: Annotated[Int | None, Field(ge=-(1 << 63), lt=1 << 64)] = None
     stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -78,7 +95,7 @@ class Generating(Body):
     frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
     repetition_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
     logit_bias: Annotated[dict[TokenKey, Bias] | None, Field(max_length=MAX_BIASES)] = None
-    n: Annotated[int | None, Field(ge=1, le=MAX_N)] = None
+    n: Annotated[Int | None, Field(ge=1, le=MAX_N)] = None
     grammar: Annotated[str | None, Field(min_length=1, max_length=MAX_GRAMMAR_CHARACTERS)] = None
     """Lark as llguidance takes it, or GBNF as llama.cpp does."""
 

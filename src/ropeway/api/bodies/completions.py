@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ropeway.api.bodies.common import MAX_LOGPROBS, Absent, Generating
+from ropeway.api.bodies.common import MAX_LOGPROBS, Absent, Generating, Int, token_ids
 
 MAX_PROMPTS: Final = 128
 MAX_REPLIES: Final = 128
@@ -19,21 +19,19 @@ DEFAULT_MAX_TOKENS: Final = 16
 Prompt = str | list[int]
 
 
-def _is_tokens(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(token) is int and token >= 0 for token in value)
-
-
 def _prompts(value: object) -> list[Prompt]:
     """One prompt or several: text, or token ids. By hand, since pydantic would judge each id of a list four times."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list) and value:
-        if _is_tokens(value):
-            return [value]
+        if isinstance(value[0], (int, float)):
+            return [token_ids(value)]
         if len(value) > MAX_PROMPTS:
             raise PydanticCustomError("too_long", "At most {most} prompts are taken.", {"most": MAX_PROMPTS})
-        if all(isinstance(prompt, str) for prompt in value) or all(_is_tokens(prompt) for prompt in value):
+        if all(isinstance(prompt, str) for prompt in value):
             return value
+        if all(isinstance(prompt, list) and prompt for prompt in value):
+            return [token_ids(prompt) for prompt in value]
     raise PydanticCustomError("prompt", "Expected a string, token ids, or a list of several of one of these.")
 
 
@@ -52,9 +50,9 @@ class CompletionBody(Generating):
     """The body of POST /v1/completions. `prompt` is a list here, whatever was sent."""
 
     prompt: Annotated[list[Prompt], PlainValidator(_prompts), WithJsonSchema(_PROMPT_SCHEMA)]
-    max_tokens: Annotated[int | None, Field(ge=0)] = None
+    max_tokens: Annotated[Int | None, Field(ge=0)] = None
     echo: bool | None = None
-    logprobs: Annotated[int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
+    logprobs: Annotated[Int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
     best_of: Absent = None
     suffix: Absent = None
 

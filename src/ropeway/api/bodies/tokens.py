@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from ropeway.api.bodies.chat import MAX_MESSAGES, MAX_TOOLS, Message, Tool
-from ropeway.api.bodies.common import Body
+from ropeway.api.bodies.common import Body, token_ids
+
+_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 
 
 class TokenizeBody(Body):
@@ -32,4 +34,4 @@ class DetokenizeBody(Body):
     """Token ids."""
 
     model: str | None = None
-    tokens: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=1 << 20)]
+    tokens: Annotated[list[int], PlainValidator(token_ids), WithJsonSchema(_TOKENS)]
