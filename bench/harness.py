@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -87,11 +88,16 @@ def spread(values: Sequence[float]) -> str:
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
-def pin(core: int) -> None:
-    """Keep this process on one core, where the system can."""
+def pin_ring() -> list[int]:
+    """Keep rank 0 (this process) and the ranks that it started on a core each; the process ids, rank 0's first."""
+    found = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True, check=False)
+    running = [int(pid) for pid in found.stdout.split()]
+    pids = [os.getpid(), *(pid for pid in running if Path(f"/proc/{pid}").exists())]
     if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[core % len(cores)]})
+        for rank, pid in enumerate(pids):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), {rank % (os.cpu_count() or 1)})
+    return pids
 
 
 def machine() -> str:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import time
 
-from harness import Pairs, machine, pin, spread, window
+from harness import Pairs, machine, pin_ring, spread, window
 from ropeway.cli.session import place_local
 from ropeway.engines.base import Span
 from ropeway.engines.llamacpp.whole import WholeModel
@@ -28,18 +26,9 @@ from ropeway.serving.speech import PlainChooser
 STEPS = 16
 
 
-def child_pids() -> list[int]:
-    """The processes that this one started."""
-    found = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True, check=False)
-    return [int(pid) for pid in found.stdout.split()]
-
-
 def measure(rank0: Rank0, depth: int, blocks: int) -> tuple[Pairs, Loop]:
     """Blocks of decode steps of the split and of the whole model, in turn, at about `depth` positions."""
-    pids = [os.getpid(), *child_pids()]
-    for core, pid in enumerate(pids):
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(pid, {core % (os.cpu_count() or 1)})
+    pids = pin_ring()
     prompt = tuple(5 + 7 * i % 1000 for i in range(depth))
     loop = rank0.loop(PlainChooser())
     loop.scheduler.add(Sequence(0, prompt, (blocks + 2) * STEPS))
@@ -80,7 +69,6 @@ def main() -> None:
     cuts = tuple(int(cut) for cut in args.cuts.split(","))
     context = args.depth + (args.blocks + 3) * STEPS
     placement = place_local(Options(args.model, cuts=cuts, threads=1, context=context), None, None)
-    pin(0)
     with open_local(placement) as rank0:
         world = placement.layout.world
         pairs, loop = measure(rank0, args.depth, args.blocks)

@@ -1,0 +1,137 @@
+"""Many streams: tokens a second of two stages with one and with two rounds under way, against one process on one core.
+
+    python bench/throughput.py [--model demo] [--stages 2] [--streams 8] [--depth 128] [--blocks 12] [--json]
+
+One core and one thread a stage, and one for the whole model, which decodes the same streams in one batch. In turn, in
+one run. Aim with two groups on two stages: 1.95 times the whole, limit 1.8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+
+from harness import Pairs, machine, pin_ring, spread, window
+from ropeway.cli.session import place_local
+from ropeway.engines.base import Span
+from ropeway.engines.llamacpp.whole import WholeModel
+from ropeway.launch.placement import Options, Placement
+from ropeway.launch.rank0 import open_local
+from ropeway.serving.loop import Loop
+from ropeway.serving.sequence import Sequence
+from ropeway.serving.speech import PlainChooser
+
+STEPS = 12
+
+
+def decode_split(loop: Loop, streams: int) -> tuple[float, float]:
+    """Decode about STEPS tokens for every stream; (tokens a second, median ms between two tokens of a stream)."""
+    last: dict[int, float] = {}
+    gaps: list[float] = []
+    started = time.perf_counter()
+    tokens = 0
+    while tokens < STEPS * streams:
+        for committed in loop.step():
+            now = time.perf_counter()
+            number = committed.sequence.id
+            if number in last:
+                gaps.append((now - last[number]) * 1e3)
+            last[number] = now
+            tokens += len(committed.tokens)
+    return tokens / (time.perf_counter() - started), statistics.median(gaps)
+
+
+def start(loop: Loop, streams: int, depth: int, tokens: int) -> None:
+    """Put `streams` prompts through the ring."""
+    for number in range(streams):
+        prompt = tuple(5 + (7 * i + 13 * number) % 1000 for i in range(depth))
+        loop.scheduler.add(Sequence(number, prompt, tokens))
+    while loop.scheduler.waiting or any(r.rows > streams for r in list(loop.records)[-1:]):
+        loop.step()
+
+
+class WholeStreams:
+    """The whole model decoding the same streams in one batch."""
+
+    def __init__(self, placement: Placement, streams: int, depth: int) -> None:
+        self.whole = WholeModel(placement.whole_config())
+        self.streams, self.at = streams, depth
+        self.tokens = [5] * streams
+        chunk = placement.options.chunk
+        for slot in range(streams):
+            prompt = [5 + (7 * i + 13 * slot) % 1000 for i in range(depth)]
+            for first in range(0, depth, chunk):
+                part = prompt[first : first + chunk]
+                self.whole.forward([Span(slot, first, len(part))], part, [len(part) - 1])
+
+    def decode(self) -> float:
+        """STEPS steps of every stream; tokens a second."""
+        started = time.perf_counter()
+        for _ in range(STEPS):
+            spans = [Span(slot, self.at, 1) for slot in range(self.streams)]
+            logits = self.whole.forward(spans, self.tokens, range(self.streams))
+            self.tokens = [int(row.argmax()) for row in logits]
+            self.at += 1
+        return STEPS * self.streams / (time.perf_counter() - started)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--depth", type=int, default=128)
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    tokens = (args.blocks + 6) * STEPS
+    options = Options(
+        args.model, args.stages, threads=1, chunk=128, context=args.depth + tokens + 64, parallel=args.streams
+    )
+    placement = place_local(options, None, None)
+    found: dict[int, Pairs] = {}
+    gaps: dict[int, list[float]] = {}
+    for groups in (1, args.stages):
+        pairs = found[groups] = Pairs()
+        gaps[groups] = []
+        with open_local(placement) as rank0:
+            pids = pin_ring()
+            loop = rank0.loop(PlainChooser(), groups=groups)
+            start(loop, args.streams, args.depth, tokens)
+            whole = WholeStreams(placement, args.streams, args.depth)
+            for block in range(-1, args.blocks):
+                with window(pids) as split_window:
+                    rate, gap = decode_split(loop, args.streams)
+                with window(pids) as whole_window:
+                    alone = whole.decode()
+                if block >= 0:
+                    pairs.add(rate, alone, split_window, whole_window)
+                    gaps[groups].append(gap)
+            whole.whole.close()
+    value: dict[str, object] = {"machine": machine(), "model": args.model, "streams": args.streams}
+    for groups, pairs in found.items():
+        value[f"groups_{groups}"] = {
+            "pairs": len(pairs.a),
+            "thrown": pairs.thrown,
+            "split_tokens_per_s": statistics.median(pairs.a) if pairs.a else None,
+            "whole_tokens_per_s": statistics.median(pairs.b) if pairs.b else None,
+            "ratio": statistics.median(pairs.ratios) if pairs.a else None,
+            "ms_between_tokens": statistics.median(gaps[groups]),
+        }
+    if args.json:
+        print(json.dumps(value))
+        return
+    print(f"{machine()}; {args.model}, {args.stages} stages, {args.streams} streams, one core a stage")
+    for groups, pairs in found.items():
+        print(f"groups {groups}: pairs {len(pairs.a)}, thrown away because others were busy: {pairs.thrown}")
+        print(f"  split tokens/s     {spread(pairs.a)}")
+        print(f"  whole tokens/s     {spread(pairs.b)}")
+        print(f"  split / whole      {spread(pairs.ratios)}")
+        print(f"  ms between tokens  {spread(gaps[groups])}")
+
+
+if __name__ == "__main__":
+    main()
