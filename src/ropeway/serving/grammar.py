@@ -17,15 +17,13 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import any_to_lark
 
+from ropeway.serving.schemas import MAX_DEPTH, closed, depth
 from ropeway.serving.service import Tokenizer
 
 Json = Mapping[str, object]
 
 MAX_GRAMMAR_BYTES: Final = 262_144
 """Of a whole grammar, schemas included."""
-
-MAX_DEPTH: Final = 64
-"""How deep a schema may nest."""
 
 CACHED: Final = 32
 """Compiled grammars kept a model."""
@@ -141,10 +139,10 @@ def from_parts(schemas: Mapping[str, Json], lark: str = "") -> str:
     """Lark that refers to JSON Schemas as @name; without any Lark, the one schema."""
     grammars: list[object] = [{"name": "top", "lark_grammar": lark}] if lark else []
     for name, schema in schemas.items():
-        if _depth(schema) > MAX_DEPTH:
+        if depth(schema) > MAX_DEPTH:
             raise GrammarError(f"it nests deeper than {MAX_DEPTH} levels")
         options = {"whitespace_pattern": WHITESPACE, "whitespace_flexible": True, "lenient": False}
-        grammars.append({"name": name, "json_schema": {**schema, "x-guidance": options}})
+        grammars.append({"name": name, "json_schema": {**closed(schema), "x-guidance": options}})
     return json.dumps({"grammars": grammars}, ensure_ascii=False)
 
 
@@ -169,20 +167,6 @@ def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
         raise GrammarError("this model has no end-of-generation token, so no grammar can end")
     wrapper = TokenizerWrapper(_Words(tokenizer))
     return LLTokenizer(wrapper, n_vocab=tokenizer.size, eos_token=sorted(tokenizer.end_tokens))
-
-
-def _depth(value: object) -> int:
-    """Levels of nesting; breadth first, so that no depth of input can exhaust the stack."""
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return depth
 
 
 def _first_line(text: str) -> str:
