@@ -7,13 +7,14 @@ import logging
 import select
 import socket
 import time
+from collections.abc import Callable
 from typing import Final
 
 from ropeway.transport.config import RingConfig
 from ropeway.transport.connection import Connection
 from ropeway.transport.ending import failure, printable
 from ropeway.transport.life import Life
-from ropeway.wire import Channel, ErrorCode, Fate, FateHeard, FateKind, HelloDone, Link, ProtocolError, Side
+from ropeway.wire import Channel, Fate, FateHeard, FateKind, HelloDone, Link, ProtocolError, Side
 
 log = logging.getLogger("ropeway.transport")
 
@@ -23,17 +24,20 @@ LOOK_S: Final = 0.1
 """How often a dialer looks whether the ring has ended meanwhile."""
 
 
-def dial(config: RingConfig, channel: Channel, rank: int, life: Life, deadline: float) -> Connection:
+def dial(
+    config: RingConfig, channel: Channel, rank: int, life: Life, deadline: float, absent: Callable[[int, str], Fate]
+) -> Connection:
     """A proved connection to `rank`, tried again until `deadline` (time.monotonic) while it is not up.
 
-    Ends the ring, and raises RingLost, at once where the other side refuses us or we refuse it, else at the deadline.
+    Ends the ring, and raises RingLost, at once where the other side refuses us or we refuse it, else at the deadline
+    with the fate that `absent` makes of the rank and the last reason.
     """
     address, pause, why = config.addresses[rank], RETRY_S, "not tried yet"
     while True:
         life.check()
         left = deadline - time.monotonic()
         if left <= 0:
-            life.settle(unanswered(config, rank, life, why))
+            life.settle(absent(rank, f"did not answer ({why})"))
             life.leave()
         try:
             sock = config.connect(address, left)
@@ -51,12 +55,6 @@ def dial(config: RingConfig, channel: Channel, rank: int, life: Life, deadline: 
         log.debug("rank %d at %s does not answer yet: %s", rank, address, why)
         life.wait(min(pause, max(deadline - time.monotonic(), 0.0)))
         pause = min(2 * pause, LONGEST_RETRY_S)
-
-
-def unanswered(config: RingConfig, rank: int, life: Life, why: str) -> Fate:
-    """The fate for a rank that could not be reached in time."""
-    text = f"bring-up: {life.who(rank)} did not answer within {config.bring_up_s:g} s ({why})"
-    return failure(ErrorCode.DEADLINE, rank, text)
 
 
 def _greet(

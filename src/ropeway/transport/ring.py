@@ -271,14 +271,15 @@ class Ring:
         return failure(ErrorCode.DEADLINE, self._rank - 1, text)
 
 
-def join(config: RingConfig) -> Ring:
+def join(config: RingConfig, begun: Callable[[Ring], None] = lambda _: None) -> Ring:
     """Take our place in the ring and wait until every connection that we need has been proved.
 
-    Raises RingLost (a rank is missing at the deadline, refuses us, or was lost meanwhile), RingStopped, and ValueError
+    `begun` gets the ring before bring-up, so that somebody can end it who knows that a rank will not come. Raises RingLost (a rank is missing at the deadline, refuses us, or was lost meanwhile), RingStopped, and ValueError
     or OSError where we cannot listen.
     """
     ring = Ring(config)
     try:
+        begun(ring)
         ring._form()
     except BaseException:
         ring.close()

@@ -66,12 +66,12 @@ class Roster:
         tcp.check_listener(self._listener)
         self._door = Door(config, self._listener, self._judge, self._attach)
         if config.rank:
-            self._attach_own(dial(config, Channel.CONTROL, 0, life, deadline))
-        self._attach_own(dial(config, Channel.ROWS, self._next, life, deadline))
+            self._attach_own(dial(config, Channel.CONTROL, 0, life, deadline, self._absent))
+        self._attach_own(dial(config, Channel.ROWS, self._next, life, deadline, self._absent))
         while missing := self._missing():
             self._changed.clear()
             if missing == self._missing() and not self._changed.wait(max(deadline - time.monotonic(), 0.0)):
-                life.settle(self._absent(min(missing, key=lambda place: place[2])))
+                life.settle(self._absent(min(place[2] for place in missing), "did not join"))
             life.check()
         life.check()
 
@@ -89,9 +89,9 @@ class Roster:
         with self._lock:
             return self._needed - self._connections.keys()
 
-    def _absent(self, place: Place) -> Fate:
-        rank, config = place[2], self._config
-        text = f"bring-up: {self.life.who(rank)} did not join within {config.bring_up_s:g} s"
+    def _absent(self, rank: int, how: str) -> Fate:
+        """The fate for a rank that is missing at the deadline of bring-up."""
+        text = f"bring-up: {self.life.who(rank)} {how} within {self._config.bring_up_s:g} s"
         if self._door is not None and self._door.refused:
             text = f"{text} (refused meanwhile: {self._door.refused})"
         return failure(ErrorCode.DEADLINE, rank, text)
