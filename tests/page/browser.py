@@ -22,11 +22,18 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--mute-audio",
-    "--remote-debugging-pipe", "--force-color-profile=srgb",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--mute-audio",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--hide-scrollbars", "--remote-debugging-pipe", "--force-color-profile=srgb",
 )  # fmt: skip
 LAUNCH = "import os, sys; os.dup2({i}, 3); os.dup2({o}, 4); os.execv(sys.argv[1], sys.argv[1:])"
+HOLDS = "(() => { try { const v = %s; return v instanceof Node || v; } catch (e) { return false; } })()"
+MIDDLE = """(() => {
+    const found = document.querySelector(%s);
+    found.scrollIntoView({block: 'center'});
+    const box = found.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+})()"""
 ANSWER_S = 30.0
 
 
@@ -111,17 +118,19 @@ class Tab:
         # Asked from outside, so that a page whose timers are changed or that navigates is waited for as well.
         deadline = time.monotonic() + within_s
         while True:
-            value = self.run(f"(() => {{ try {{ const v = {condition}; return v instanceof Node || v; }} catch (e) {{ return false; }} }})()")
+            value = self.run(HOLDS % condition)
             if value:
                 return value
             if time.monotonic() > deadline:
                 state = self.run("document.body ? document.body.innerText.slice(0, 1500) : ''")
                 raise BrowserError(f"not true within {within_s:.0f} s: {condition}\nthe page says:\n{state}")
-            self.run("new Promise((done) => requestAnimationFrame(() => done(true)))")
+            self.run("new Promise((done) => setTimeout(done, 15))")
 
     def size(self, width: int, height: int, scale: float = 1.0, mobile: bool = False) -> None:
         """The window's size in CSS pixels."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=mobile)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=mobile
+        )
 
     def prefer(self, scheme: str = "light", motion: str = "no-preference") -> None:
         """What the reader prefers."""
@@ -160,12 +169,9 @@ class Tab:
 
     def click(self, selector: str) -> None:
         """The middle of an element, by the mouse."""
-        box = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
-            " const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
-        )
+        x, y = self.run(MIDDLE % json.dumps(selector))
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def picture(self, path: Path, whole: bool = False, clip: tuple[float, float, float, float] | None = None) -> None:
         """A PNG of what is seen, of the whole page, or of a part of it (x, y, width, height)."""

@@ -66,7 +66,7 @@ def ring_at(t: float, stages: int = 2, load: Load | None = None, layers: int = 3
         "slots": {"used": min(8, load.streams), "total": 8},
         "queue": {"waiting": load.waiting, "limit": 64},
         "throughput": {
-            "tokens_per_s": round(load.per_s * max(1, min(8, load.streams)) * (0.86 + 0.14 * wave(t, 4)), 1),
+            "tokens_per_s": round(load.per_s * max(1, min(8, load.streams)) * (0.55 + 0.45 * wave(t, 4)), 1),
             "prompt_tokens_per_s": round(240 * wave(t, 2), 1) if busy else 0.0,
         },
         "prompt_cache": {
@@ -77,7 +77,10 @@ def ring_at(t: float, stages: int = 2, load: Load | None = None, layers: int = 3
             "misses": 9,
             "hit_tokens": 21_460,
         },
-        "recent": [finished(11 - i, stages, 40 if i % 2 == 0 else 24 + i, cached=512 * (i % 3)) for i in range(4 if stages else 0)],
+        "recent": [
+            finished(11 - i, stages, 40 if i % 2 == 0 else 24 + i, cached=512 * (i % 3))
+            for i in range(4 if stages else 0)
+        ],
     }
 
 

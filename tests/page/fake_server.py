@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
-from ropeway.api import Settings
-from ropeway.api.page import HEADERS, TYPES
-
+import ropeway
 from page.fake_ring import Load, ring_at
 
+PAGE = Path(ropeway.__file__).parent / "api" / "page"
+TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+POLICY = {"Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}
 REPLY = (
     "A ropeway carries loads over rough ground, from station to station, and the rope runs back to where it began. "
     "This one carries hidden rows: each stage runs its own layers and hands the rows on."
@@ -104,12 +106,11 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/v1/ring":
             self.give(script.ring() if self.let_in(script) else error(401, "no key"))
             return
-        page = Settings().page
-        file = page / (path.lstrip("/") or "index.html")
-        if file.parent != page or not file.is_file():
+        file = PAGE / (path.lstrip("/") or "index.html")
+        if file.parent != PAGE or not file.is_file():
             self.give(error(404, "no such path"))
             return
-        self.give(Answer((file.read_bytes(),), type=TYPES[file.suffix], headers=HEADERS))
+        self.give(Answer((file.read_bytes(),), type=TYPES[file.suffix], headers=POLICY))
 
     def do_POST(self) -> None:
         script = self.server.script
@@ -175,10 +176,10 @@ def serving(script: Script, port: int = 0) -> Iterator[Fake]:
         fake.server_close()
 
 
-def living(stages: int, load: Load, sampler: str = "first") -> Callable[[], Answer]:
-    """A ring that lives as time goes by."""
+def living(stages: int, load: Load, sampler: str = "first", speed: float = 1.0) -> Callable[[], Answer]:
+    """A ring that lives as time goes by, `speed` times as fast."""
     start = time.monotonic()
-    return lambda: say_json(ring_at(time.monotonic() - start, stages, load, sampler=sampler))
+    return lambda: say_json(ring_at((time.monotonic() - start) * speed, stages, load, sampler=sampler))
 
 
 def main() -> None:

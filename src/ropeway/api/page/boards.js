@@ -40,7 +40,7 @@ class Board {
     this.gauge = el("span", { class: "gauge", "aria-hidden": "true" }, this.fill);
     this.parts = ["forward", "wait_send", "wait_rows"].map((kind) => el("span", { class: "share", "data-kind": kind }));
     this.shares = el("p", { class: "shares", role: "img" }, ...this.parts);
-    this.busy = el("p", { class: "busy" });
+    this.busy = el("p", { class: "busy" }, el("span"), el("span"));
     this.address = el("p", { class: "address" });
     this.item = el("li", { class: "board" },
       el("div", { class: "board-head" }, this.rank, this.activity),
@@ -62,7 +62,7 @@ class Board {
     say(this.engine, [stage.engine, stage.backend].filter(Boolean).join(" on ") || "engine not known");
     say(this.memory, `${bytes(stage.weightsBytes)} of weights`);
     const full = stage.kvRows > 0 ? Math.min(1, stage.kvRowsUsed / stage.kvRows) : 0;
-    say(this.kv, stage.kvRows > 0 ? `KV ${count(stage.kvRowsUsed)} of ${count(stage.kvRows)} rows` : "no KV rows told");
+    say(this.kv, stage.kvRows > 0 ? `KV rows ${count(stage.kvRowsUsed)} / ${count(stage.kvRows)}` : "no KV rows told");
     this.fill.style.setProperty("inline-size", percent(full).replace(" ", ""));
     const { forward, waitRows, waitSend } = stage.shares;
     [forward, waitSend, waitRows].forEach((share, i) => {
@@ -70,7 +70,8 @@ class Board {
     });
     mark(this.shares, "aria-label",
       `Of the last seconds: ${percent(forward)} computing, ${percent(waitRows)} waiting for rows, ${percent(waitSend)} sending`);
-    say(this.busy, live ? `${percent(forward)} busy${stage.forwardMs ? `, ${millis(stage.forwardMs)} a forward` : ""}` : "");
+    say(/** @type {Node} */ (this.busy.firstChild), live ? `${percent(forward)} busy` : "");
+    say(/** @type {Node} */ (this.busy.lastChild), live && stage.forwardMs ? `${millis(stage.forwardMs)} a forward` : "");
     say(this.address, stage.address);
     mark(this.address, "title", stage.address);
   }

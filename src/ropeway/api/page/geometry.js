@@ -11,6 +11,8 @@
 export const GAP = 36;
 const RADIUS = GAP / 2;
 const FEET = 41;
+const CLEAR = 27;
+const SHELF = 32;
 const LANE = { out: 78, back: 26 };
 
 /** Stations side by side over rough ground. @param {number} count @param {number} width @returns {Plan} */
@@ -24,7 +26,7 @@ export function across(count, width) {
   const stations = many(count, (i) => ({ x: Math.round(inset + i * step), y: Math.round(78 + (1 - altitude(i, count)) * (low - 78)) }));
   const range = (/** @type {number} */ seed, /** @type {number} */ top, /** @type {number} */ deep) =>
     many(Math.ceil(width / 6) + 1, (i) => ({ x: i * 6, y: height * (top + deep * (1 - peaks(i * 6 + seed))) }));
-  const far = [range(5200, 0.06, 0.72), range(900, 0.3, 0.62)];
+  const far = [range(5200, 0.06, 0.72), range(900, 0.3, 0.62)].map((each) => sloped(each, width, height));
   const base = { view: /** @type {const} */ ("across"), width, height, half, step, stations, far };
   if (count === 0) return { ...base, legs: [], out: [], back: [], ground: range(300, 0.62, 0.3), wheels: [] };
   const first = stations[0];
@@ -35,7 +37,7 @@ export function across(count, width) {
   const tops = stations.map((p) => ({ x: p.x, y: p.y - GAP }));
   const overhead = many(count - 1, (i) => span(tops[count - 1 - i], tops[count - 2 - i], 0.028)).flat();
   const back = [last, ...arc(right, RADIUS, 90, -90), tops[count - 1], ...overhead, ...arc(left, RADIUS, 270, 90), first];
-  return { ...base, legs: [...hops, back], out: hops.flat(), back, ground: terrain(stations, width, height), wheels: [left, right] };
+  return { ...base, legs: [...hops, back], out: hops.flat(), back, ground: terrain(stations, hops.flat(), width, height), wheels: [left, right] };
 }
 
 /** Stations one below the other, at the given heights. @param {number[]} at @param {number} height @returns {Plan} */
@@ -102,8 +104,9 @@ function arc(centre, radius, from, to) {
   });
 }
 
-/** Ground that stays clear of the ropes and meets every station's feet. @param {Point[]} stations @param {number} width @param {number} height */
-function terrain(stations, width, height) {
+/** Ground that stays clear of the ropes and meets every station's feet. @param {Point[]} stations @param {Point[]} rope
+ * @param {number} width @param {number} height */
+function terrain(stations, rope, width, height) {
   const first = stations[0];
   const last = stations[stations.length - 1];
   const beyond = width - last.x;
@@ -118,17 +121,40 @@ function terrain(stations, width, height) {
     const [a, b] = [feet[i - 1], feet[i]];
     const wide = b.x - a.x;
     const steps = Math.max(4, Math.round(wide / 8));
-    const dip = i > 1 && i < feet.length - 2 ? Math.min(70, wide * 0.17) : 8;
+    const valley = Math.max(0, Math.min(70, wide * 0.17, height - 34 - Math.max(a.y, b.y)));
+    const dip = i > 1 && i < feet.length - 2 ? valley : 8;
     for (let s = i === 1 ? 0 : 1; s <= steps; s += 1) {
       const t = s / steps;
       const x = a.x + wide * t;
       const room = clamp(Math.min(...stations.map((p) => Math.abs(x - p.x))) - 30, 0, 60) / 60;
       const rough = (0.62 - peaks(x * 1.7 + 77)) * Math.min(74, 20 + wide * 0.14);
-      const y = a.y + (b.y - a.y) * t * t * (3 - 2 * t) + (dip * Math.sin(Math.PI * t) + rough) * room;
-      points.push({ x, y: Math.min(height - 12, y) });
+      const y = a.y + (b.y - a.y) * cliff((x - a.x - SHELF) / (wide - 2 * SHELF), b.y < a.y) + (dip * Math.sin(Math.PI * t) + rough) * room;
+      points.push({ x, y: Math.min(height - 12, Math.max(y, ropeAt(rope, x) + CLEAR)) });
     }
   }
   return points;
+}
+
+/** From 0 to 1, steep where it meets the higher end. @param {number} t @param {boolean} rising */
+function cliff(t, rising) {
+  const along = clamp(t, 0, 1);
+  return rising ? along ** 1.8 : 1 - (1 - along) ** 1.8;
+}
+
+/** A range that comes down to the plain on both sides. @param {Point[]} points @param {number} width @param {number} height */
+function sloped(points, width, height) {
+  return points.map(({ x, y }) => {
+    const t = clamp(Math.min(x, width - x) / (width * 0.2), 0, 1);
+    return { x, y: height - (height - y) * t * (2 - t) };
+  });
+}
+
+/** How low the rope hangs at x; far above where there is none. @param {Point[]} rope @param {number} x */
+function ropeAt(rope, x) {
+  const at = rope.findIndex((point) => point.x >= x);
+  if (at < 1) return -Infinity;
+  const [a, b] = [rope[at - 1], rope[at]];
+  return b.x > a.x ? a.y + ((b.y - a.y) * (x - a.x)) / (b.x - a.x) : b.y;
 }
 
 /** Heights along x, 0 to 1, of sharp crests and round valleys: ridged noise of five octaves. @param {number} x */

@@ -29,7 +29,7 @@ const figures = new Figures(byId("figures"));
 const streams = new Streams(byId("streams"), byId("streams-count"));
 const timeline = new Timeline(byId("timeline"), byId("timeline-aside"));
 const recent = new Recent(byId("recent"), (request) => timeline.show(request));
-const chat = new Chat({ headers, onKey: () => askForKey(), onFinished: () => poller.now() });
+const chat = new Chat({ headers, onKey: () => askForKey(true), onFinished: () => poller.now() });
 const notice = new Notice(byId("notice"), byId("state"), byId("state-word"), () => poller.now());
 const poller = poll({
   headers,
@@ -44,7 +44,7 @@ const poller = poll({
   onTrouble: (what) => {
     trouble = what;
     againAt = performance.now() + what.againInMs;
-    if (what.kind === "key") askForKey();
+    if (what.kind === "key") askForKey(document.activeElement === document.body);
     show();
   },
 });
@@ -82,19 +82,24 @@ function tellNotice() {
   notice.update(ring, trouble, { heardS: (now - heardAt) / 1000, againS: Math.max(0, Math.ceil((againAt - now) / 1000)) });
 }
 
-function askForKey() {
+/** @param {boolean} focus not while the reader is at something else */
+function askForKey(focus) {
   const form = byId("key-form");
   say(byId("key-label"), key ? "The server does not accept this API key." : "This server asks for an API key.");
-  if (!form.hidden) return;
   form.hidden = false;
-  byId("key-input").focus();
+  if (focus) byId("key-input").focus();
 }
 
 byId("key-form").addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
-  key = byId("key-input").value.trim();
+  const given = byId("key-input").value.trim();
   byId("key-input").value = "";
-  byId("key-forget").hidden = !key;
+  if (!/^[\x21-\x7e]+$/.test(given)) {
+    say(byId("key-label"), "An API key has plain letters, digits and signs, and no spaces.");
+    return;
+  }
+  key = given;
+  byId("key-forget").hidden = false;
   byId("key-form").hidden = true;
   poller.now();
   chat.keyGiven();

@@ -40,7 +40,6 @@ export class Notice {
     this.button = el("button", { class: "button", type: "button", text: "Try now" });
     this.button.addEventListener("click", onRetry);
     box.append(el("p", { role: "alert", class: "notice-words" }, this.title, this.text, this.detail), this.count, this.button);
-    box.removeAttribute("role");
   }
 
   /** @param {Ring | null} ring @param {Trouble | null} trouble @param {{heardS: number, againS: number}} since */

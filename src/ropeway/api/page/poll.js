@@ -63,17 +63,13 @@ class AskError extends Error {
 
 /** @param {Record<string, string>} headers */
 async function ask(headers) {
-  const limit = new AbortController();
-  const timer = setTimeout(() => limit.abort(), TIMEOUT_MS);
   let reply;
   let body;
   try {
-    reply = await fetch("v1/ring", { headers, signal: limit.signal, cache: "no-store" });
+    reply = await fetch("v1/ring", { headers, signal: AbortSignal.timeout(TIMEOUT_MS), cache: "no-store" });
     body = await reply.text();
   } catch {
     throw new AskError("gone", "");
-  } finally {
-    clearTimeout(timer);
   }
   if (reply.status === 401) throw new AskError("key", headers.Authorization ? "wrong" : "");
   if (!reply.ok) throw new AskError("refused", `HTTP ${reply.status}`);

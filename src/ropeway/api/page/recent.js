@@ -23,15 +23,15 @@ export class Recent {
 
   /** @param {Finished[]} requests newest first */
   update(requests) {
-    const same = requests.length === this.requests.length && requests.every((each, i) => each.id === this.requests[i].id);
+    const same = requests.length === this.requests.length && requests.every((each, i) => keyOf(each) === keyOf(this.requests[i]));
     if (same) return;
     this.requests = requests;
     this.box.hidden = requests.length === 0;
     const chosen = this.chosen();
-    const labels = new Map([...this.box.querySelectorAll("label")].map((label) => [label.dataset.id, label]));
-    for (const [id, label] of labels) if (!requests.some((each) => String(each.id) === id)) label.remove();
+    const labels = new Map([...this.box.querySelectorAll("label")].map((label) => [label.dataset.key, label]));
+    for (const [key, label] of labels) if (!requests.some((each) => keyOf(each) === key)) label.remove();
     requests.forEach((request, at) => {
-      const label = labels.get(String(request.id)) ?? choice(request);
+      const label = labels.get(keyOf(request)) ?? choice(request);
       /** @type {HTMLInputElement} */ (label.firstChild).checked = request === chosen;
       const there = this.box.querySelectorAll("label")[at];
       if (there !== label) this.box.insertBefore(label, there ?? null);
@@ -44,9 +44,14 @@ export class Recent {
   }
 }
 
+/** Numbers begin anew when rank 0 does. @param {Finished} request */
+function keyOf(request) {
+  return `${request.id} ${request.totalMs} ${request.stages.length}`;
+}
+
 /** @param {Finished} request */
 function choice(request) {
   const words = el("span", { class: "chip" }, el("span", { class: "chip-id", text: `#${request.id}` }), el("span", { class: "chip-note" }));
   say(/** @type {Node} */ (words.lastChild), `${plural(request.completionTokens, "token")}, ${millis(request.totalMs)}${request.finish ? `, ${request.finish}` : ""}`);
-  return el("label", { "data-id": request.id }, el("input", { type: "radio", name: "recent", value: request.id }), words);
+  return el("label", { "data-key": keyOf(request) }, el("input", { type: "radio", name: "recent", value: request.id }), words);
 }

@@ -31,7 +31,7 @@ export class Scene {
     const stages = ring.stages.length;
     const wide = width >= NARROWEST_PAGE && width / Math.max(1, stages) >= NARROWEST_COLUMN;
     mark(this.picture, "data-view", wide ? "across" : "down");
-    mark(this.picture, "data-stages", stages <= 2 ? "few" : stages > 7 ? "many" : "some");
+    mark(this.picture, "data-stages", stages > 7 ? "many" : "few");
     const rows = wide ? [] : [...this.list.children].map((item) => middle(/** @type {HTMLElement} */ (item)));
     const key = [width, wide, stages, ...rows, ring.sampler, ...ring.links.map((link) => link.rowBytes)].join(" ");
     if (key === this.drawn) return false;
@@ -89,21 +89,22 @@ function land({ far, ground, width, height }) {
     const long = 5 + 26 * Math.min(1, slope);
     return [`M${(p.x + 1).toFixed(1)} ${(p.y + 3).toFixed(1)}l${(long * 0.42).toFixed(1)} ${long.toFixed(1)}`];
   });
-  return svg("g", { class: "land", mask: "url(#edges)" },
+  return svg("g", { class: "land" },
     svg("defs", {}, shade("fall", 0, 1, ["near", "gone"]), shade("haze", 0, 1, ["distant", "gone"]),
       shade("sides", 1, 0, ["hidden", "shown", "shown", "hidden"]),
       svg("mask", { id: "edges", maskUnits: "userSpaceOnUse", x: 0, y: 0, width, height },
         svg("rect", { width, height, fill: "url(#sides)" }))),
     ...far.map((range, i) => svg("path", { class: "far", "data-range": i, d: path(range) + floor, fill: "url(#haze)" })),
     svg("path", { class: "ground", d: path(ground) + floor }),
-    svg("path", { d: path(ground) + floor, fill: "url(#fall)" }),
-    svg("path", { class: "contour", d: path(ground) }),
-    svg("path", { class: "strokes", d: strokes.join("") }));
+    svg("g", { mask: "url(#edges)" },
+      svg("path", { d: path(ground) + floor, fill: "url(#fall)" }),
+      svg("path", { class: "contour", d: path(ground) }),
+      svg("path", { class: "strokes", d: strokes.join("") })));
 }
 
 /** A gradient whose stops' colours are the style sheet's. @param {string} id @param {number} x2 @param {number} y2 @param {string[]} stops */
 function shade(id, x2, y2, stops) {
-  const at = stops.length === 2 ? [0, 1] : [0, 0.07, 0.93, 1];
+  const at = stops.length === 2 ? [0, 1] : [0, 0.06, 0.94, 1];
   return svg("linearGradient", { id, x1: 0, y1: 0, x2, y2 }, ...stops.map((name, i) => svg("stop", { offset: at[i], class: `stop-${name}` })));
 }
 

@@ -33,7 +33,7 @@ export class Timeline {
     /** @type {Finished | null} */
     this.request = null;
     this.zoom = 1;
-    this.drawn = "";
+    this.drawn = 0;
     box.append(this.empty, this.body);
     new ResizeObserver(() => this.draw()).observe(this.scroller);
   }
@@ -42,7 +42,10 @@ export class Timeline {
   show(request) {
     this.empty.hidden = request !== null;
     this.body.hidden = request === null;
-    if (request?.id !== this.request?.id) this.zoom = 1;
+    if (request !== this.request) {
+      this.zoom = 1;
+      this.drawn = 0;
+    }
     this.request = request;
     if (!request) return say(this.aside, "");
     const { completionTokens: made, totalMs, firstTokenMs } = request;
@@ -61,11 +64,10 @@ export class Timeline {
     const space = this.scroller.clientWidth;
     if (!request || space < 40) return;
     const width = Math.min(Math.max(space, LONGEST), Math.floor(space * this.zoom));
-    const key = [request.id, request.totalMs, width].join(" ");
     this.further.disabled = this.zoom <= 1;
     this.closer.disabled = space * this.zoom * 2 > LONGEST;
-    if (key === this.drawn) return;
-    this.drawn = key;
+    if (width === this.drawn) return;
+    this.drawn = width;
     const whole = extent(request);
     const height = PHASES + request.stages.length * LINE + AXIS;
     const x = (/** @type {number} */ ms) => (ms / whole) * width;
