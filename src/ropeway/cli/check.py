@@ -9,7 +9,7 @@ import typer
 
 from ropeway.cli import flags
 from ropeway.cli.session import open_rank0, stages_json
-from ropeway.launch.placement import Options
+from ropeway.launch.placement import CHUNK, Options
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.speech import Speech
 from ropeway.types import SamplerAt
@@ -28,7 +28,7 @@ def check(
     streams: Annotated[int, typer.Option("--streams", min=1, help="Streams at once, each with its own prompt.")] = 1,
     threads: flags.Threads = 0,
     context: flags.Context = 4096,
-    part: flags.Part = 512,
+    part: flags.Part = 0,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -44,7 +44,17 @@ def check(
         if prompt_tokens + steps > context:
             raise ValueError(f"context: {context} does not hold {prompt_tokens} prompt tokens and {steps} steps")
         options = Options(
-            model, stages, flags.parse_cuts(cuts), sampler, context, streams, part, threads, gpu_layers, verify_weights
+            model,
+            stages,
+            flags.parse_cuts(cuts),
+            sampler,
+            context,
+            streams,
+            max(part, CHUNK),
+            part,
+            threads,
+            gpu_layers,
+            verify_weights,
         )
         with open_rank0(options, ring, key, listen) as rank0:
             comparison = run_check(rank0, _prompts(rank0, streams, prompt_tokens), steps)

@@ -12,7 +12,8 @@ from ropeway.cli import flags
 from ropeway.cli.picture import draw_ring
 from ropeway.cli.reply import Reply, print_pieces, stream_reply
 from ropeway.cli.session import open_rank0, stage_views, stages_json
-from ropeway.launch.placement import Options
+from ropeway.launch.placement import CHUNK, Options
+from ropeway.launch.parts import part_size
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.sequence import Sequence
 from ropeway.serving.speech import Speech
@@ -28,12 +29,12 @@ def demo(
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest reply, in tokens.")] = 64,
     threads: flags.Threads = 0,
     context: flags.Context = 4096,
-    part: flags.Part = 512,
+    part: flags.Part = 0,
     as_json: flags.Json = False,
 ) -> None:
     """Split SmolLM2-135M-Instruct over processes here, say hello, and hold the reply against one process."""
     with flags.people():
-        options = Options("demo", stages, flags.parse_cuts(cuts), sampler, context, 1, part, threads)
+        options = Options("demo", stages, flags.parse_cuts(cuts), sampler, context, 1, max(part, CHUNK), part, threads)
         with open_rank0(options) as rank0:
             _demo(rank0, prompt, max_tokens, as_json)
 
@@ -47,8 +48,8 @@ def _demo(rank0: Rank0, prompt: str, max_tokens: int, as_json: bool) -> None:
         typer.echo(draw_ring(stage_views(rank0), layout.boundary.row_bytes(), columns))
         typer.echo(f"\n> {prompt}\n")
     recorder = Recorder()
-    loop = rank0.loop(recorder, on_round=recorder.on_round)
     sequence = Sequence(0, tuple(speech.prompt(prompt)), max_tokens, stop_ids=speech.vocabulary.end_tokens)
+    loop = rank0.loop(recorder, part=part_size(rank0, len(sequence.prompt)), on_round=recorder.on_round)
     reply = Reply()
     print_pieces(stream_reply(loop, speech, sequence, layout.world, reply), as_json)
     comparison = compare_with_whole(rank0.placement, recorder)

@@ -37,7 +37,9 @@ Threads = Annotated[
 ]
 Context = Annotated[int, typer.Option("--context", min=1, help="Most positions (prompt and reply) of a stream.")]
 Parallel = Annotated[int, typer.Option("--parallel", min=1, max=256, help="Most streams at once.")]
-Part = Annotated[int, typer.Option("--part", min=1, help="Most rows of a prompt that cross a boundary together.")]
+Part = Annotated[
+    int, typer.Option("--part", min=0, help="Rows of a prompt that cross a boundary together; 0: measured.")
+]
 GpuLayers = Annotated[int, typer.Option("--gpu-layers", min=-1, help="Layers to offload where the build can; -1: all.")]
 VerifyWeights = Annotated[
     bool,

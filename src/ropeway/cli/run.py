@@ -11,7 +11,8 @@ import typer
 from ropeway.cli import flags
 from ropeway.cli.reply import Reply, print_pieces, stream_reply
 from ropeway.cli.session import open_rank0, stages_json
-from ropeway.launch.placement import Options
+from ropeway.launch.placement import CHUNK, Options
+from ropeway.launch.parts import part_size
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.sequence import SamplingParams, Sequence
 from ropeway.serving.speech import PlainChooser, Speech
@@ -34,7 +35,7 @@ def run(
     threads: flags.Threads = 0,
     context: flags.Context = 4096,
     parallel: flags.Parallel = 1,
-    part: flags.Part = 512,
+    part: flags.Part = 0,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -50,7 +51,17 @@ def run(
                 "temperature: --sampler last takes the likeliest token; leave it at 0 or use --sampler first"
             )
         options = Options(
-            model, stages, flags.parse_cuts(cuts), sampler, context, parallel, part, threads, gpu_layers, verify_weights
+            model,
+            stages,
+            flags.parse_cuts(cuts),
+            sampler,
+            context,
+            parallel,
+            max(part, CHUNK),
+            part,
+            threads,
+            gpu_layers,
+            verify_weights,
         )
         with open_rank0(options, ring, key, listen) as rank0:
             _reply(rank0, prompt, max_tokens, params, raw, as_json)
@@ -59,10 +70,10 @@ def run(
 def _reply(rank0: Rank0, prompt: str, max_tokens: int, params: SamplingParams, raw: bool, as_json: bool) -> None:
     layout = rank0.placement.layout
     speech = Speech(rank0.placement.path)
-    loop = rank0.loop(PlainChooser())
     sequence = Sequence(
         0, tuple(speech.prompt(prompt, raw=raw)), max_tokens, params, stop_ids=speech.vocabulary.end_tokens
     )
+    loop = rank0.loop(PlainChooser(), part=part_size(rank0, len(sequence.prompt)))
     reply = Reply()
     print_pieces(stream_reply(loop, speech, sequence, layout.world, reply), as_json)
     if as_json:

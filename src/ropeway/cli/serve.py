@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,10 @@ import typer
 
 from ropeway.cli import flags
 from ropeway.cli.session import place_local, place_ring, ring_setup
-from ropeway.launch.placement import Options, Placement
+from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
 from ropeway.launch.replica import Replica, ReplicaOptions
+from ropeway.transport import Ring
 from ropeway.types import SamplerAt
 
 
@@ -34,6 +36,7 @@ def serve(
     restarts: Annotated[
         int, typer.Option("--restarts", min=0, help="How often in a row a lost ring is brought up again.")
     ] = 5,
+    groups: Annotated[int, typer.Option("--groups", min=0, help="Rounds under way at once; 0: one a stage.")] = 0,
     model_id: Annotated[
         str, typer.Option("--model-id", help="The model's name in the API; the file's unless given.")
     ] = "",
@@ -42,7 +45,7 @@ def serve(
     threads: flags.Threads = 0,
     context: flags.Context = 4096,
     parallel: flags.Parallel = 8,
-    part: flags.Part = 128,
+    part: flags.Part = 0,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -64,13 +67,18 @@ def serve(
             SamplerAt.FIRST,
             context,
             parallel,
+            max(part, CHUNK),
             part,
             threads,
             gpu_layers,
             verify_weights,
         )
         placement, bring_up = _ring(options, ring, key, listen)
-        replica = Replica(placement, bring_up, ReplicaOptions(queue, cache_mb << 20, 1, restarts, model_id))
+        replica = Replica(
+            placement,
+            bring_up,
+            ReplicaOptions(queue, cache_mb << 20, groups or placement.layout.world, restarts, model_id=model_id),
+        )
         app = create_app(replica, Settings(api_keys=keys, hosts=None if keys or no_auth else LOOPBACK_NAMES))
         replica.start()
         try:
@@ -87,10 +95,10 @@ class _Opener:
         self._placement = placement
         self._setup = None if ring is None else ring_setup(0, ring, key, listen)
 
-    def __call__(self) -> AbstractContextManager[Rank0]:
+    def __call__(self, begun: Callable[[Ring], None]) -> AbstractContextManager[Rank0]:
         if self._setup is None:
-            return open_local(self._placement)
-        return open_ring(self._placement, self._setup)
+            return open_local(self._placement, begun=begun)
+        return open_ring(self._placement, self._setup, begun)
 
 
 def _ring(options: Options, ring: str | None, key: Path | None, listen: str | None) -> tuple[Placement, _Opener]:

@@ -13,7 +13,7 @@ from ropeway.launch.keys import read_key
 from ropeway.launch.placement import Options, Placement, place
 from ropeway.launch.rank import RankSetup, leave_soon
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
-from ropeway.transport import tcp
+from ropeway.transport import Ring, tcp
 
 
 def ring_setup(rank: int, ring: str, key: Path | None, listen: str | None) -> RankSetup:
@@ -44,11 +44,16 @@ def open_rank0(
     """A ring that is ready: over the machines of `ring`, or of child processes here."""
     if ring is not None:
         setup = ring_setup(0, ring, key, listen)
-        with open_ring(place_ring(options, setup), setup) as rank0:
-            yield _leaving(rank0)
+        with open_ring(place_ring(options, setup), setup, _leave_with) as rank0:
+            yield rank0
         return
-    with open_local(place_local(options, key, listen)) as rank0:
-        yield _leaving(rank0)
+    with open_local(place_local(options, key, listen), begun=_leave_with) as rank0:
+        yield rank0
+
+
+def _leave_with(ring: Ring) -> None:
+    """A command must end within a second of its ring, even in the middle of a forward."""
+    ring.on_end(lambda: leave_soon(0, ring))
 
 
 def place_local(options: Options, key: Path | None, listen: str | None) -> Placement:
@@ -60,14 +65,6 @@ def place_local(options: Options, key: Path | None, listen: str | None) -> Place
         return placement
     threads = max(1, usable_cores() // placement.layout.world)
     return replace(placement, options=replace(options, threads=threads))
-
-
-def _leaving(rank0: Rank0) -> Rank0:
-    """A command must end within a second of its ring, even in the middle of a forward."""
-    live = rank0.ring
-    if live is not None:
-        live.on_end(lambda: leave_soon(0, live))
-    return rank0
 
 
 def stage_views(rank0: Rank0) -> list[StageView]:

@@ -8,7 +8,7 @@ import typer
 
 from ropeway.cli import flags
 from ropeway.cli.session import place_ring, ring_setup
-from ropeway.launch.placement import Options
+from ropeway.launch.placement import CHUNK, Options
 from ropeway.launch.rank import run_stage, say
 from ropeway.types import SamplerAt
 
@@ -25,7 +25,7 @@ def stage(
     threads: flags.Threads = 0,
     context: flags.Context = 4096,
     parallel: flags.Parallel = 1,
-    part: flags.Part = 512,
+    part: flags.Part = 0,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     listen: flags.Listen = None,
@@ -34,7 +34,17 @@ def stage(
     with flags.people():
         setup = ring_setup(rank, ring, key, listen)
         options = Options(
-            model, 0, flags.parse_cuts(cuts), sampler, context, parallel, part, threads, gpu_layers, verify_weights
+            model,
+            0,
+            flags.parse_cuts(cuts),
+            sampler,
+            context,
+            parallel,
+            max(part, CHUNK),
+            part,
+            threads,
+            gpu_layers,
+            verify_weights,
         )
         placement = place_ring(options, setup)
         first, end = placement.layout.ranges[rank]

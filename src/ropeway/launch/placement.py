@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from ropeway.checkpoints.demo import resolve_model
 from ropeway.checkpoints.families import layer_count
@@ -11,6 +12,10 @@ from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.checkpoints.identity import checkpoint_identity
 from ropeway.engines.base import EngineConfig
 from ropeway.types import Boundary, Layout, RowDtype, SamplerAt, even_cuts, ranges_from_cuts
+
+
+CHUNK: Final = 512
+"""Rows a part that every stage is loaded for, unless a larger part is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,10 @@ class Options:
     sampler: SamplerAt = SamplerAt.FIRST
     context: int = 4096
     parallel: int = 1
-    chunk: int = 512
+    chunk: int = CHUNK
+    """Most rows a part that a stage is loaded for."""
+    part: int = 0
+    """Rows a part of a prompt; 0: chosen from measured times."""
     threads: int = 0
     gpu_layers: int = -1
     verify_weights: bool = False

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ropeway.checkpoints.errors import CheckpointError
+from ropeway.engines.base import EngineError
 from ropeway.engines.llamacpp.engine import LlamaCppEngine
 from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
@@ -19,7 +21,7 @@ from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
 from ropeway.transport import Ring, join
-from ropeway.wire import CacheAck, Describe, Expected, ProtocolError, Ready, check_description
+from ropeway.wire import CacheAck, Describe, ErrorCode, Expected, ProtocolError, Ready, check_description
 
 BRING_UP_S = 60.0
 
@@ -70,15 +72,16 @@ class Rank0:
         chooser: Chooser,
         *,
         groups: int = 1,
+        part: int = 0,
         lookup: Lookup = lambda _: None,
         on_acks: Callable[[int, Sequence[CacheAck]], None] = lambda _rank, _acks: None,
         on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
     ) -> Loop:
-        """A serving loop within the tightest stage's limits."""
+        """A serving loop within the tightest stage's limits; `part` rows a part of a prompt, 0 for as many as fit."""
         limits = self.limits
         scheduler = Scheduler(
             limits.parallel,
-            limits.chunk,
+            min(part, limits.chunk) if part else limits.chunk,
             limits.max_rows,
             limits.context,
             limits.kv_rows,
@@ -90,14 +93,22 @@ class Rank0:
 
 
 @contextlib.contextmanager
-def open_local(placement: Placement, bring_up_s: float = BRING_UP_S) -> Iterator[Rank0]:
-    """A ring whose other ranks are child processes here; all of it has ended on the way out."""
+def open_local(
+    placement: Placement, bring_up_s: float = BRING_UP_S, begun: Callable[[Ring], None] = lambda _: None
+) -> Iterator[Rank0]:
+    """A ring whose other ranks are child processes here; all of it has ended on the way out. As `open_ring`."""
     if placement.layout.world == 1:
         with open_alone(placement) as rank0:
             yield rank0
         return
-    with local_ranks(placement, bring_up_s) as ranks, open_ring(placement, ranks.setup) as rank0:
-        yield rank0
+    with local_ranks(placement, bring_up_s) as ranks:
+
+        def joined_by_ranks(ring: Ring) -> None:
+            ranks.serve(ring)
+            begun(ring)
+
+        with open_ring(placement, ranks.setup, joined_by_ranks) as rank0:
+            yield rank0
 
 
 @contextlib.contextmanager
@@ -111,17 +122,27 @@ def open_alone(placement: Placement) -> Iterator[Rank0]:
 
 
 @contextlib.contextmanager
-def open_ring(placement: Placement, setup: RankSetup) -> Iterator[Rank0]:
-    """Join as rank 0 and wait until every stage is ready; the ring is stopped on the way out, or fails on an error.
+def open_ring(
+    placement: Placement, setup: RankSetup, begun: Callable[[Ring], None] = lambda _: None
+) -> Iterator[Rank0]:
+    """Join as rank 0 and wait until every stage is ready; `begun` gets the ring before that.
 
-    Raises RingLost, EngineError, CheckpointError or ValueError.
+    On the way out the ring is stopped, or fails by name where the engine did. Raises RingLost, EngineError,
+    CheckpointError or ValueError.
     """
-    with join(ring_config(placement, setup)) as ring:
-        stage, facts = _load(placement, ring, setup.addresses)
+    with join(ring_config(placement, setup), begun) as ring:
         try:
-            yield Rank0(placement, stage, ring, facts)
-        finally:
-            stage.engine.close()
+            stage, facts = _load(placement, ring, setup.addresses)
+            try:
+                yield Rank0(placement, stage, ring, facts)
+            finally:
+                stage.engine.close()
+        except (EngineError, CheckpointError) as error:
+            ring.fail(ErrorCode.ENGINE_FAILED, f"rank 0: {error}")
+            raise
+        except (KeyboardInterrupt, GeneratorExit, SystemExit, ValueError):
+            ring.stop()  # rank 0 leaves, and nothing is wrong with the ring
+            raise
 
 
 def _load(

@@ -13,6 +13,7 @@ from typing import Protocol
 from ropeway.engines.base import Logits, Span
 from ropeway.engines.llamacpp.whole import WholeModel
 from ropeway.launch.placement import Placement
+from ropeway.launch.parts import part_size
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.rounds import Scheduled, Wanted
 from ropeway.serving.sequence import Sequence
@@ -108,7 +109,8 @@ def check(rank0: Rank0, prompts: Items[Items[int]], steps: int) -> Comparison:
     End tokens do not end anything here. Raises EngineError, RingLost.
     """
     recorder = Recorder()
-    loop = rank0.loop(recorder, on_round=recorder.on_round)
+    part = part_size(rank0, max(map(len, prompts)))
+    loop = rank0.loop(recorder, part=part, on_round=recorder.on_round)
     for number, prompt in enumerate(prompts):
         loop.scheduler.add(Sequence(number, tuple(prompt), steps))
     while not loop.scheduler.idle:
