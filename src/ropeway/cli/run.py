@@ -11,8 +11,8 @@ import typer
 from ropeway.cli import flags
 from ropeway.cli.reply import Reply, print_pieces, stream_reply
 from ropeway.cli.session import open_rank0, stages_json
-from ropeway.launch.placement import CHUNK, Options
 from ropeway.launch.parts import part_size
+from ropeway.launch.placement import CHUNK, Options
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.sequence import SamplingParams, Sequence
 from ropeway.serving.speech import PlainChooser, Speech

@@ -13,7 +13,6 @@ from ropeway.checkpoints.identity import checkpoint_identity
 from ropeway.engines.base import EngineConfig
 from ropeway.types import Boundary, Layout, RowDtype, SamplerAt, even_cuts, ranges_from_cuts
 
-
 CHUNK: Final = 512
 """Rows a part that every stage is loaded for, unless a larger part is asked for."""
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ropeway.engines.base import Logits, Span
 from ropeway.engines.llamacpp.whole import WholeModel
-from ropeway.launch.placement import Placement
 from ropeway.launch.parts import part_size
+from ropeway.launch.placement import Placement
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.rounds import Scheduled, Wanted
 from ropeway.serving.sequence import Sequence
