@@ -14,7 +14,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="One language model, split by layers over the machines you have, with the same bits as one process.",
-    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 70 the ring ended in failure, 130 interrupted.",
+    epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 70 the ring was lost, 130 interrupted, 143 terminated.",
 )
 
 

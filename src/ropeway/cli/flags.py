@@ -1,11 +1,12 @@
 """The flags that commands share, and how what goes wrong becomes a line for people and an exit status.
 
 Exit statuses: 0 done; 1 failed, with the reason on standard error; 2 wrong usage; 70 the ring ended in failure;
-130 interrupted.
+130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Annotated
 import typer
 
 from ropeway.checkpoints.errors import CheckpointError
+from ropeway.cli.signals import Interrupted, interruptible
 from ropeway.engines.base import EngineError
 from ropeway.launch.rank import EXIT_FAILED as EXIT_FAILED
 from ropeway.launch.rank import EXIT_RING as EXIT_RING
@@ -22,7 +24,6 @@ from ropeway.transport import RingLost
 from ropeway.types import SamplerAt
 
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, or: demo")]
 Stages = Annotated[int, typer.Option("--stages", min=1, help="How many stages of nearly equal size.")]
@@ -77,15 +78,20 @@ def fail(text: str, status: int) -> typer.Exit:
 
 
 @contextmanager
-def people() -> Iterator[None]:
-    """Turn the errors that a person can do something about into a line and an exit status."""
+def people(*, guarded: bool = True) -> Iterator[None]:
+    """Turn the errors that a person can do something about, and interruptions, into a line and an exit status.
+
+    `guarded` as for `interruptible`.
+    """
+    logging.basicConfig(level=logging.WARNING, format="ropeway: %(message)s")
     try:
-        yield
+        with interruptible(guarded=guarded):
+            yield
     except ValueError as error:
         raise fail(str(error), EXIT_USAGE) from error
     except (CheckpointError, EngineError) as error:
         raise fail(str(error), EXIT_FAILED) from error
     except RingLost as error:
         raise fail(str(error), EXIT_RING) from error
-    except KeyboardInterrupt:
-        raise fail("interrupted", EXIT_INTERRUPTED) from None
+    except Interrupted as error:
+        raise fail(str(error), error.status) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,7 @@ import typer
 
 from ropeway.cli import flags
 from ropeway.cli.session import place_local, place_ring, ring_setup
+from ropeway.cli.signals import Interrupted
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
 from ropeway.launch.replica import Replica, ReplicaOptions
@@ -52,12 +53,15 @@ def serve(
     key: flags.Key = None,
     listen: flags.Listen = None,
 ) -> None:
-    """Serve until interrupted. With --ring this is rank 0; the others run `ropeway stage` with the same flags."""
+    """Serve until interrupted or terminated, which is its good end (exit status 0).
+
+    With --ring this is rank 0; the others run `ropeway stage` with the same flags.
+    """
     from ropeway.api import Settings, create_app, open_listener, read_api_keys, run_server
     from ropeway.api.settings import LOOPBACK_NAMES
 
     logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s")
-    with flags.people():
+    with flags.people(guarded=False):
         keys = read_api_keys(api_key) if api_key is not None else ()
         listener = open_listener(host, port, protected=bool(keys) or no_auth)
         options = Options(
@@ -82,7 +86,8 @@ def serve(
         app = create_app(replica, Settings(api_keys=keys, hosts=None if keys or no_auth else LOOPBACK_NAMES))
         replica.start()
         try:
-            run_server(app, listener, on_ready=lambda at: typer.echo(f"ropeway: http://{host}:{at}", err=True))
+            with suppress(Interrupted):
+                run_server(app, listener, on_ready=lambda at: typer.echo(f"ropeway: http://{host}:{at}", err=True))
         finally:
             replica.stop(drain_s=0)
             listener.close()
@@ -95,7 +100,7 @@ class _Opener:
         self._placement = placement
         self._setup = None if ring is None else ring_setup(0, ring, key, listen)
 
-    def __call__(self, begun: Callable[[Ring], None]) -> AbstractContextManager[Rank0]:
+    def __call__(self, begun: Callable[[Ring], None] = lambda _: None) -> AbstractContextManager[Rank0]:
         if self._setup is None:
             return open_local(self._placement, begun=begun)
         return open_ring(self._placement, self._setup, begun)

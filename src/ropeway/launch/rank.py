@@ -1,24 +1,19 @@
-"""One rank's process from start to end: join the ring, describe, load, follow; and the exit status it leaves with.
-
-`python -m ropeway.launch.rank` is how rank 0 starts a rank on its own machine: it reads one JSON line with the setup
-(the key among it, so that no argument list shows it) and takes the end of its standard input for its parent's death.
-"""
+"""One rank's process from start to end: join the ring, describe, load, follow; and the exit status it leaves with."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import socket
-import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.engines.base import EngineError
 from ropeway.engines.llamacpp.engine import LlamaCppEngine
 from ropeway.engines.llamacpp.vocabulary import Vocabulary
-from ropeway.launch.placement import Options, Placement, place
+from ropeway.launch.placement import Placement
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
@@ -31,8 +26,6 @@ EXIT_RING = 70
 EXIT_FAILED = 1
 GRACE_S = 1.0
 """How long a rank whose ring has ended may go on, for a forward that cannot be interrupted."""
-ORPHAN_S = 5.0
-"""How long a child may outlive its parent's pipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +56,51 @@ def ring_config(placement: Placement, setup: RankSetup) -> RingConfig:
 
 
 def say(rank: int, text: str) -> None:
-    """A line for people on standard error."""
-    sys.stderr.write(f"ropeway: rank {rank}: {text}\n")
-    sys.stderr.flush()
+    """A line for people on standard error, in one piece; lost where nobody can read it any more."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"ropeway: rank {rank}: {text}\n".encode())
 
 
 def run_stage(placement: Placement, setup: RankSetup) -> int:
     """Be rank 1 or higher until the ring ends; gives the exit status."""
-    rank, layout = setup.rank, placement.layout
+    rank = setup.rank
     try:
-        engine = LlamaCppEngine(placement.engine_config(rank))
-        ring = join(ring_config(placement, setup))
-    except (EngineError, CheckpointError, ValueError, OSError) as error:
+        ring = join(ring_config(placement, setup), lambda ring: ring.on_end(lambda: leave_soon(rank, ring)))
+    except (ValueError, OSError) as error:
         say(rank, str(error))
         return EXIT_FAILED
     except RingEnded as error:
         return _ended(rank, error)
-    ring.on_end(lambda: leave_soon(rank, ring))
     try:
-        ring.describe(describe_stage(layout, rank, engine))
-        started = time.monotonic()
-        engine.load()
-        loaded_ms = round((time.monotonic() - started) * 1000)
-        ring.ready(Ready(rank, loaded_ms, 0, engine.weights_bytes))
-        follow(ring, Stage(engine), layout, rank, _end_tokens(placement, rank))
+        _follow(ring, placement, rank)
         raise AssertionError("a stage follows until its ring ends")
     except RingEnded as error:
         return _ended(rank, error)
-    except (EngineError, CheckpointError) as error:
-        ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank}: {error}")
+    except (EngineError, CheckpointError, MemoryError) as error:
+        ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank}: {error or 'out of memory'}")
         return _ended(rank, error)
     except ProtocolError as error:
         ring.fail(error.code, f"rank 0 sent a plan that rank {rank} cannot run: {error.detail}", rank=0)
         return _ended(rank, error)
+    except KeyboardInterrupt:
+        ring.fail(ErrorCode.PEER_LOST, f"rank {rank} was interrupted")
+        raise
+    except Exception as error:
+        ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank} has failed: {error!r}")
+        raise
     finally:
         ring.close()
+
+
+def _follow(ring: Ring, placement: Placement, rank: int) -> None:
+    """Describe, load and follow until the ring ends, which is raised."""
+    engine = LlamaCppEngine(placement.engine_config(rank))
+    ring.describe(describe_stage(placement.layout, rank, engine))
+    started = time.monotonic()
+    engine.load()
+    loaded_ms = round((time.monotonic() - started) * 1000)
+    ring.ready(Ready(rank, loaded_ms, 0, engine.weights_bytes))
+    follow(ring, Stage(engine), placement.layout, rank, _end_tokens(placement, rank))
 
 
 def _end_tokens(placement: Placement, rank: int) -> frozenset[int]:
@@ -128,69 +131,3 @@ def leave_soon(rank: int, ring: Ring) -> None:
 
     if ring.lost is not None:
         threading.Thread(target=leave, name="leave", daemon=True).start()
-
-
-def dump_setup(options: Options, setup: RankSetup) -> bytes:
-    """The JSON line that `main` reads."""
-    assert setup.listener is not None
-    value = {
-        "options": {**asdict(options), "sampler": options.sampler.value},
-        "rank": setup.rank,
-        "addresses": setup.addresses,
-        "key": setup.key.hex(),
-        "listener": setup.listener.fileno(),
-        "bring_up_s": setup.bring_up_s,
-    }
-    return json.dumps(value).encode() + b"\n"
-
-
-def load_setup(line: bytes) -> tuple[Options, RankSetup]:
-    """What `dump_setup` wrote, with the inherited listener."""
-    value = json.loads(line)
-    options = dict(value["options"])
-    options["sampler"] = SamplerAt(options["sampler"])
-    options["cuts"] = None if options["cuts"] is None else tuple(options["cuts"])
-    listener = socket.socket(fileno=value["listener"])
-    setup = RankSetup(
-        value["rank"],
-        tuple(value["addresses"]),
-        bytes.fromhex(value["key"]),
-        listener=listener,
-        bring_up_s=value["bring_up_s"],
-    )
-    return Options(**options), setup
-
-
-def _read_line() -> bytes:
-    """One line from standard input, unbuffered: a thread waiting in a buffered reader would hold its lock at exit."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        byte = os.read(0, 1)
-        if not byte:
-            raise ValueError("setup: the parent closed the pipe before it had said anything")
-        line += byte
-    return bytes(line)
-
-
-def _end_with_parent(rank: int) -> None:
-    while os.read(0, 4096):
-        pass
-    time.sleep(ORPHAN_S)
-    say(rank, "rank 0 has gone")
-    os._exit(EXIT_RING)
-
-
-def main() -> int:
-    """Read the setup from standard input and be that rank."""
-    options, setup = load_setup(_read_line())
-    threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
-    try:
-        placement = place(options)
-    except (CheckpointError, ValueError) as error:
-        say(setup.rank, str(error))
-        return EXIT_FAILED
-    return run_stage(placement, setup)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

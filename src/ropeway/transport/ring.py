@@ -274,8 +274,9 @@ class Ring:
 def join(config: RingConfig, begun: Callable[[Ring], None] = lambda _: None) -> Ring:
     """Take our place in the ring and wait until every connection that we need has been proved.
 
-    `begun` gets the ring before bring-up, so that somebody can end it who knows that a rank will not come. Raises RingLost (a rank is missing at the deadline, refuses us, or was lost meanwhile), RingStopped, and ValueError
-    or OSError where we cannot listen.
+    `begun` gets the ring before bring-up, for whoever may have to end it earlier than its deadline. Raises RingLost (a
+    rank is missing at the deadline, refuses us, or was lost meanwhile), RingStopped, and ValueError or OSError where we
+    cannot listen.
     """
     ring = Ring(config)
     try:

@@ -1,0 +1,103 @@
+"""One rank as a child process of rank 0: `python -m ropeway.launch.child RANK`.
+
+It reads one JSON line with its setup (the key among it, so that no argument list shows it) and takes the end of its
+standard input for its parent's death. RANK is there for those who read a list of processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ropeway.launch.placement import Options
+    from ropeway.launch.rank import RankSetup
+
+ORPHAN_S = 1.5
+"""How long a child may outlive its parent's pipe."""
+
+
+def dump_setup(options: Options, setup: RankSetup) -> bytes:
+    """The JSON line that `main` reads."""
+    assert setup.listener is not None
+    value = {
+        "options": {**asdict(options), "sampler": options.sampler.value},
+        "rank": setup.rank,
+        "addresses": setup.addresses,
+        "key": setup.key.hex(),
+        "listener": setup.listener.fileno(),
+        "bring_up_s": setup.bring_up_s,
+    }
+    return json.dumps(value).encode() + b"\n"
+
+
+def load_setup(line: bytes) -> tuple[Options, RankSetup]:
+    """What `dump_setup` wrote, with the inherited listener."""
+    from ropeway.launch.placement import Options
+    from ropeway.launch.rank import RankSetup
+    from ropeway.types import SamplerAt
+
+    value = json.loads(line)
+    options = dict(value["options"])
+    options["sampler"] = SamplerAt(options["sampler"])
+    options["cuts"] = None if options["cuts"] is None else tuple(options["cuts"])
+    listener = socket.socket(fileno=value["listener"])
+    setup = RankSetup(
+        value["rank"],
+        tuple(value["addresses"]),
+        bytes.fromhex(value["key"]),
+        listener=listener,
+        bring_up_s=value["bring_up_s"],
+    )
+    return Options(**options), setup
+
+
+def _read_line() -> bytes:
+    """One line from standard input, unbuffered: a thread waiting in a buffered reader would hold its lock at exit."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = os.read(0, 1)
+        if not byte:
+            raise SystemExit("setup: the parent closed the pipe before it had said anything")
+        line += byte
+    return bytes(line)
+
+
+def _end_with_parent(rank: int) -> None:
+    from ropeway.launch.rank import EXIT_RING, say
+
+    while os.read(0, 4096):
+        pass
+    time.sleep(ORPHAN_S)
+    say(rank, "rank 0 has gone")
+    os._exit(EXIT_RING)
+
+
+def main() -> int:
+    """Read the setup from standard input and be that rank."""
+    # Ctrl-C reaches every process of a terminal's group: rank 0 alone decides what becomes of the ring. First of all,
+    # because the imports below take their time.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from ropeway.checkpoints.errors import CheckpointError
+    from ropeway.launch.placement import place
+    from ropeway.launch.rank import EXIT_FAILED, run_stage, say
+
+    options, setup = load_setup(_read_line())
+    threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
+    try:
+        placement = place(options)
+    except (CheckpointError, ValueError) as error:
+        say(setup.rank, str(error))
+        return EXIT_FAILED
+    return run_stage(placement, setup)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
