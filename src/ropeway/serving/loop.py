@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from ropeway.engines.base import Logits
 from ropeway.serving.rounds import Scheduled, Wanted
 from ropeway.serving.scheduler import Committed, Scheduler
+from ropeway.serving.underway import RoundRecord as RoundRecord
+from ropeway.serving.underway import UnderWay
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import Part, StageWork
 from ropeway.transport import Ring
 from ropeway.types import SamplerAt
 from ropeway.wire import CacheAck, CacheAction, Done, Returns
+
+HISTORY: Final = 256
+"""Rounds whose records are kept."""
 
 
 class Chooser(Protocol):
@@ -34,44 +38,8 @@ class Chooser(Protocol):
         ...
 
     def prompt_rows(self, wanted: Wanted, offset: int, logits: Logits) -> None:
-        """Logits of rows `offset`.. of those wanted, for a sequence with `every_row`; called before `choose`."""
+        """Logits of a prompt's rows `offset`.. of those wanted, for a sequence with `every_row`; before `choose`."""
         ...
-
-
-@dataclass(slots=True)
-class RoundRecord:
-    """Where one round's time went, in nanoseconds of rank 0's clock; `dones` fill in as the stages report."""
-
-    number: int
-    rows: int
-    parts: int
-    launched_ns: int
-    sent_ns: int = 0
-    """Rank 0 had run its layers for the last part."""
-    back_ns: int = 0
-    """The last rows (or the tokens) had come back."""
-    landed_ns: int = 0
-    """Tokens were chosen and committed."""
-    own_ns: int = 0
-    """In rank 0's engine, the head left out."""
-    head_ns: int = 0
-    wait_send_ns: int = 0
-    dones: dict[int, Done] = field(default_factory=dict)
-
-    def wire_ns(self, world: int) -> int | None:
-        """The round less every stage's forward, for a round of one part; None until all stages have reported, and where
-        there is no wire."""
-        if world == 1 or len(self.dones) < world - 1 or self.parts != 1:
-            return None
-        return self.back_ns - self.launched_ns - self.own_ns - sum(d.forward_ns for d in self.dones.values())
-
-
-@dataclass(slots=True)
-class _UnderWay:
-    scheduled: Scheduled
-    work: StageWork
-    record: RoundRecord
-    logits: dict[int, Logits] = field(default_factory=dict)
 
 
 class Loop:
@@ -87,10 +55,9 @@ class Loop:
         sampler: SamplerAt = SamplerAt.FIRST,
         on_acks: Callable[[int, Items[CacheAck]], None] = lambda _rank, _acks: None,
         on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
-        history: int = 256,
     ) -> None:
         self.scheduler = scheduler
-        self.records: deque[RoundRecord] = deque(maxlen=history)
+        self.records: deque[RoundRecord] = deque(maxlen=HISTORY)
         self._stage = stage
         self._ring = ring
         self._world = 1 if ring is None else ring.world
@@ -98,7 +65,7 @@ class Loop:
         self._sampler = sampler
         self._on_acks = on_acks
         self._on_round = on_round
-        self._under_way: deque[_UnderWay] = deque()
+        self._under_way: deque[UnderWay] = deque()
         self._scratch = memoryview(bytearray(stage.engine.capacities.chunk * stage.row_bytes))
         self._lone_rounds = 0
 
@@ -135,41 +102,77 @@ class Loop:
 
     def _launch(self, scheduled: Scheduled) -> None:
         started = time.perf_counter_ns()
-        plan, stage = scheduled.plan, self._stage
-        waited_ns = 0 if self._ring is None else self._ring.waits.send_ns
-        if self._ring is None:
+        stage, ring = self._stage, self._ring
+        waited_ns = 0 if ring is None else ring.waits.send_ns
+        if ring is None:
             self._lone_rounds += 1
             number = self._lone_rounds
         else:
-            number = self._ring.send_plan(plan)
-        work = stage.begin(plan)
+            number = ring.send_plan(scheduled.plan)
+        work = stage.begin(scheduled.plan)
         record = RoundRecord(number, len(scheduled.tokens), len(work.parts), started)
-        under_way = _UnderWay(scheduled, work, record)
+        under_way = UnderWay(scheduled, work, record, self._frames(scheduled, work))
+        self.records.append(record)
+        self._under_way.append(under_way)
         for index, part in enumerate(work.parts):
-            rows = self._scratch[: part.rows * stage.row_bytes]
-            stage.embed(scheduled.tokens[part.start : part.start + part.rows], rows)
-            if self._ring is None:
-                under_way.logits[index] = stage.forward_head(part, rows)
-            else:
-                out = self._ring.send_buffer(len(rows))
-                stage.forward(part, rows, out)
-                self._ring.send_rows(number, index, part.rows, out)
+            self._make_room()
+            self._run(under_way, index, part)
         acks = stage.finish(work)
         if acks:
             self._on_acks(0, acks)
-        record.own_ns = stage.forward_ns
         record.sent_ns = time.perf_counter_ns()
-        if self._ring is not None:
-            record.wait_send_ns = self._ring.waits.send_ns - waited_ns
-        self.records.append(record)
-        self._under_way.append(under_way)
+        if ring is not None:
+            record.wait_send_ns = ring.waits.send_ns - waited_ns
         self._on_round(scheduled, work)
 
-    def _land(self, under_way: _UnderWay) -> list[Committed]:
+    def _frames(self, scheduled: Scheduled, work: StageWork) -> deque[tuple[int, ...]]:
+        """The frames of rows that will come back, as the wire has them (wire.md 8)."""
+        if self._ring is None or self._sampler is SamplerAt.LAST:
+            return deque()
+        if scheduled.plan.returns is Returns.ALL:
+            return deque((index,) for index in range(len(work.parts)))
+        parts = tuple(index for index, part in enumerate(work.parts) if part.returns)
+        return deque([parts] if parts else [])
+
+    def _run(self, under_way: UnderWay, index: int, part: Part) -> None:
+        """Rank 0's layers over one part, and send it on."""
+        stage, ring, record = self._stage, self._ring, under_way.record
+        before = stage.forward_ns
+        rows = self._scratch[: part.rows * stage.row_bytes]
+        stage.embed(under_way.scheduled.tokens[part.start : part.start + part.rows], rows)
+        if ring is None:
+            logits = stage.forward_head(part, rows)
+            record.own_ns += stage.forward_ns - before
+            record.back_ns = time.perf_counter_ns()
+            self._take_logits(under_way, logits)
+            return
+        out = ring.send_buffer(len(rows))
+        stage.forward(part, rows, out)
+        record.own_ns += stage.forward_ns - before
+        ring.send_rows(record.number, index, part.rows, out)
+        under_way.sent += 1
+        under_way.unread += 1
+
+    def _make_room(self) -> None:
+        """Read what comes back while the ring has all under way that it can hold unread: it would wait for itself.
+
+        Two parts a boundary: that many are out of the way before the rank behind one has to read.
+        """
+        if self._ring is None:
+            return
+        while sum(round_.unread for round_ in self._under_way) >= 2 * self._world:
+            oldest = next((round_ for round_ in self._under_way if round_.frames), None)
+            if oldest is None or not oldest.due:
+                return
+            self._receive_frame(oldest)
+
+    def _land(self, under_way: UnderWay) -> list[Committed]:
         record = under_way.record
         if self._ring is not None and self._sampler is SamplerAt.LAST:
             chosen = self._receive_tokens(under_way)
         else:
+            while under_way.frames:
+                self._receive_frame(under_way)
             chosen = self._choose(under_way)
         committed = self.scheduler.commit(under_way.scheduled, chosen)
         record.landed_ns = time.perf_counter_ns()
@@ -183,62 +186,63 @@ class Loop:
         while self._ring is not None and len(record.dones) < self._world - 1:
             self._take_in(*self._ring.next_done())
 
-    def _receive_tokens(self, under_way: _UnderWay) -> dict[int, Items[int]]:
+    def _receive_tokens(self, under_way: UnderWay) -> dict[int, Items[int]]:
         ring, record = self._ring, under_way.record
         assert ring is not None
         chosen: dict[int, Items[int]] = {}
+        asked = time.perf_counter_ns()
         if under_way.scheduled.wanted:
+            assert not any(wanted.drafts for wanted in under_way.scheduled.wanted), "the last rank verifies no drafts"
             chosen = {token.stream: (token.token,) for token in ring.receive_tokens(record.number).tokens}
         record.back_ns = time.perf_counter_ns()
+        record.wait_rows_ns += record.back_ns - asked
         return chosen
 
-    def _choose(self, under_way: _UnderWay) -> dict[int, Items[int]]:
-        """Take in the returned rows part by part and choose each sequence's tokens."""
-        last: dict[int, list[Logits]] = {}
-        at = 0
-        for part, logits in self._returned(under_way):
-            stop = at + len(part.returns)
-            for wanted in under_way.scheduled.wanted:
-                first, end = max(wanted.row, at), min(wanted.row + wanted.rows, stop)
-                if first >= end:
-                    continue
-                mine = logits[first - at : end - at]
-                if wanted.sequence.every_row:
-                    self._chooser.prompt_rows(wanted, first - wanted.row, mine)
-                if wanted.sample:
-                    last.setdefault(wanted.sequence.id, []).append(mine[-1 - len(wanted.drafts) :])
-            at = stop
-        return {
-            wanted.sequence.id: self._chooser.choose(wanted, _joined(last[wanted.sequence.id], 1 + len(wanted.drafts)))
-            for wanted in under_way.scheduled.wanted
-            if wanted.sample and wanted.sequence.finish is None
-        }
-
-    def _returned(self, under_way: _UnderWay) -> Iterator[tuple[Part, Logits]]:
-        """The parts that have rows wanted, with those rows' logits; one part's logits are made at a time."""
+    def _receive_frame(self, under_way: UnderWay) -> None:
+        """The next frame of rows that came round, and the head over them; one part's logits are made at a time."""
         ring, stage, record = self._ring, self._stage, under_way.record
-        parts = [(index, part) for index, part in enumerate(under_way.work.parts) if part.returns]
-        if ring is None:
-            record.back_ns = time.perf_counter_ns()
-            for index, part in parts:
-                yield part, under_way.logits.pop(index)
-            return
-        every = under_way.scheduled.plan.returns is Returns.ALL
-        rows = memoryview(b"")
+        assert ring is not None
+        parts = under_way.frames.popleft()
+        asked = time.perf_counter_ns()
+        rows = ring.receive_rows(record.number, parts[0] if under_way.every else 0)
+        record.back_ns = time.perf_counter_ns()
+        record.wait_rows_ns += record.back_ns - asked
         at = 0
-        for index, part in parts:
-            if every or not at:
-                rows = ring.receive_rows(record.number, index if every else 0)
-                record.back_ns = time.perf_counter_ns()
-                at = 0
+        for index in parts:
+            part = under_way.work.parts[index]
             stop = at + len(part.returns) * stage.row_bytes
             before = stage.forward_ns
             logits = stage.head(part, rows[at:stop])
             record.head_ns += stage.forward_ns - before
             at = stop
-            if every or index == parts[-1][0]:
-                ring.release_rows()
-            yield part, logits
+            self._take_logits(under_way, logits)
+        ring.release_rows()
+        under_way.unread -= 1 if under_way.every else len(under_way.work.parts)
+
+    def _take_logits(self, under_way: UnderWay, logits: Logits) -> None:
+        """Share out the logits of the next returned rows."""
+        at, stop = under_way.taken, under_way.taken + len(logits)
+        under_way.taken = stop
+        for wanted in under_way.scheduled.wanted:
+            first, end = max(wanted.row, at), min(wanted.row + wanted.rows, stop)
+            sequence = wanted.sequence
+            if first >= end or sequence.finish is not None:
+                continue
+            mine = logits[first - at : end - at]
+            if sequence.every_row and wanted.position < len(sequence.prompt):
+                self._chooser.prompt_rows(wanted, first - wanted.row, mine)
+            if wanted.sample:
+                under_way.last.setdefault(sequence.id, []).append(mine[-1 - len(wanted.drafts) :])
+
+    def _choose(self, under_way: UnderWay) -> dict[int, Items[int]]:
+        """Every sequence's tokens; nothing for those that have ended meanwhile."""
+        return {
+            wanted.sequence.id: self._chooser.choose(
+                wanted, _joined(under_way.last[wanted.sequence.id], 1 + len(wanted.drafts))
+            )
+            for wanted in under_way.scheduled.wanted
+            if wanted.sample and wanted.sequence.finish is None
+        }
 
 
 def _joined(pieces: list[Logits], rows: int) -> Logits:

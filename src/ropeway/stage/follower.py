@@ -43,7 +43,7 @@ def _return_rows(ring: Ring, stage: Stage, number: int, plan: Plan, work: StageW
     """Only the wanted rows go back to rank 0, in one frame behind the last part."""
     size = stage.row_bytes
     count = plan.returned_count
-    out = ring.send_buffer(count * size) if count else memoryview(b"")
+    out = ring.send_buffer(count * size) if count else memoryview(bytearray())
     at = 0
     for index, part in enumerate(work.parts):
         rows = ring.receive_rows(number, index)

@@ -1,0 +1,188 @@
+"""Whole rings of fake engines in one process: rank 0 for the test to drive, followers in threads, real loopback TCP."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Items
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from fake_engine import FakeEngine, Shape
+from ropeway.engines.base import EngineError, Logits
+from ropeway.launch.placement import Options, Placement
+from ropeway.launch.rank0 import Rank0, StageFacts
+from ropeway.serving import sampler as sampling
+from ropeway.serving.loop import Chooser, Loop
+from ropeway.serving.prompts import Lookup
+from ropeway.serving.rounds import Wanted
+from ropeway.serving.scheduler import Propose, Scheduler
+from ropeway.serving.sequence import Sequence
+from ropeway.stage.describe import describe_stage
+from ropeway.stage.follower import follow
+from ropeway.stage.stage import Stage
+from ropeway.transport import Ring, RingEnded, join
+from ropeway.types import Layout, SamplerAt, even_cuts, ranges_from_cuts
+from ropeway.wire import CacheAck, ErrorCode, ProtocolError, Ready
+from transport.rings import Place
+
+
+class Verifier:
+    """Chooses by each sequence's parameters, and verifies drafts by choosing at each of their positions."""
+
+    def __init__(self) -> None:
+        self.prompt_logits: dict[int, list[tuple[int, list[float]]]] = {}
+        """By sequence, (position, logits) of every prompt row that was wanted."""
+
+    def choose(self, wanted: Wanted, logits: Logits) -> Items[int]:
+        assert len(logits) == 1 + len(wanted.drafts)
+        sequence = wanted.sequence
+        chosen: list[int] = []
+        for row, draft in zip(logits, (*wanted.drafts, -1), strict=True):
+            chosen.append(sampling.choose(row, sequence.params, len(sequence.produced) + len(chosen)))
+            if chosen[-1] != draft:
+                break
+        return chosen
+
+    def prompt_rows(self, wanted: Wanted, offset: int, logits: Logits) -> None:
+        kept = self.prompt_logits.setdefault(wanted.sequence.id, [])
+        kept += [(wanted.position + offset + index, row.tolist()) for index, row in enumerate(logits)]
+
+
+class FakeRing:
+    """A ring that is ready. `engines` are every rank's, `ends` how each follower's ring has ended.
+
+    `pool` is for what a test wants done beside the ring.
+    """
+
+    def __init__(
+        self, rank0: Rank0, engines: list[FakeEngine], ends: list[Future[Exception]], pool: ThreadPoolExecutor
+    ) -> None:
+        self.rank0, self.engines, self.ends, self.pool = rank0, engines, ends, pool
+        self.layout = rank0.placement.layout
+        self.layers = self.layout.layers
+        self._ids = iter(range(1 << 31))
+
+    def sequence(
+        self, prompt: Items[int], max_tokens: int, stop_ids: Items[int] = (), *, every_row: bool = False
+    ) -> Sequence:
+        """A greedy sequence with an id that this ring has not seen."""
+        stops = frozenset(stop_ids)
+        return Sequence(next(self._ids), tuple(prompt), max_tokens, stop_ids=stops, every_row=every_row)
+
+    def loop(
+        self,
+        chooser: Chooser,
+        *,
+        groups: int = 1,
+        lookup: Lookup = lambda _: None,
+        propose: Propose = lambda _, __: (),
+        on_acks: Callable[[int, Items[CacheAck]], None] = lambda _rank, _acks: None,
+    ) -> Loop:
+        """A loop with a scheduler of its own; the one before must have ended all its sequences."""
+        c = self.rank0.limits
+        scheduler = Scheduler(
+            c.parallel, c.chunk, c.max_rows, c.context, c.kv_rows, groups=groups, lookup=lookup, propose=propose
+        )
+        rank0 = self.rank0
+        return Loop(
+            rank0.stage,
+            rank0.ring,
+            scheduler,
+            chooser,
+            sampler=self.layout.sampler,
+            on_acks=on_acks,
+        )
+
+
+def layout_of(shape: Shape, world: int, sampler: SamplerAt = SamplerAt.FIRST) -> Layout:
+    """The fake model over `world` ranks."""
+    ranges = ranges_from_cuts(shape.layers, even_cuts(shape.layers, world))
+    return Layout(shape.boundary, "ab" * 32, shape.layers, ranges, sampler)
+
+
+def placement_of(shape: Shape, layout: Layout, path: str = "fake.gguf") -> Placement:
+    """A placement as the commands make it."""
+    options = Options(path, layout.world, None, layout.sampler, shape.context, shape.parallel, shape.chunk)
+    return Placement(Path(path), layout, options)
+
+
+@contextlib.contextmanager
+def fake_ring(
+    world: int,
+    shape: Shape | None = None,
+    *,
+    sampler: SamplerAt = SamplerAt.FIRST,
+    placement: Placement | None = None,
+    round_s: float = 20.0,
+    prepare: Mapping[int, Callable[[FakeEngine], None]] | None = None,
+) -> Iterator[FakeRing]:
+    """A ring that is ready; stopped on the way out, or failed by an error. `prepare` sets up ranks' engines."""
+    shape = shape or Shape()
+    placement = placement or placement_of(shape, layout_of(shape, world, sampler))
+    layout = placement.layout
+    engines = [FakeEngine.of(shape, placement.engine_config(rank)) for rank in range(world)]
+    for rank, call in (prepare or {}).items():
+        call(engines[rank])
+    if world == 1:
+        with ThreadPoolExecutor(1) as pool:
+            yield FakeRing(_rank0(placement, engines[0], None), engines, [], pool)
+        return
+    here = Place(layout, round_s=round_s)
+    with contextlib.closing(here), ThreadPoolExecutor(world + 1, "fake rank") as pool:
+        ends = [pool.submit(_follow, here, engines[rank], rank) for rank in range(1, world)]
+        try:
+            with join(here.config(0, max_rows=shape.max_rows, chunk=shape.chunk)) as ring:
+                yield FakeRing(_rank0(placement, engines[0], ring), engines, ends, pool)
+        except BaseException as error:
+            for rank, end in enumerate(ends, 1):
+                error.add_note(f"rank {rank}: {end.exception() or end.result()!r}")
+            raise
+
+
+def _rank0(placement: Placement, engine: FakeEngine, ring: Ring | None) -> Rank0:
+    own = describe_stage(placement.layout, 0, engine)
+    described = [own] if ring is None else [own, *ring.descriptions()]
+    engine.load()
+    loaded = Ready(0, 1, 0, engine.weights_bytes)
+    readies = [loaded] if ring is None else [loaded, *ring.readies()]
+    facts = tuple(StageFacts(d, r, "127.0.0.1:0") for d, r in zip(described, readies, strict=True))
+    return Rank0(placement, Stage(engine), ring, facts)
+
+
+def _follow(here: Place, engine: FakeEngine, rank: int) -> Exception:
+    """What a rank's process does."""
+    shape = engine.capacities
+    ring = join(here.config(rank, max_rows=shape.max_rows, chunk=shape.chunk))
+    try:
+        ring.describe(describe_stage(here.layout, rank, engine))
+        engine.load()
+        ring.ready(Ready(rank, 1, 0, engine.weights_bytes))
+        follow(ring, Stage(engine), here.layout, rank)
+    except RingEnded as end:
+        return end
+    except EngineError as error:
+        ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank}: {error}")
+        return error
+    except ProtocolError as error:
+        ring.fail(error.code, f"a plan that rank {rank} cannot run: {error.detail}", rank=0)
+        return error
+    finally:
+        ring.close()
+    raise AssertionError("a stage follows until its ring ends")
+
+
+class Gate:
+    """Holds a thread until the test lets it go; `reached` tells that somebody waits."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self._open = threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        assert self._open.wait(20), "nobody opened the gate"
+
+    def open(self) -> None:
+        self._open.set()
