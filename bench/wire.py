@@ -223,7 +223,9 @@ def description() -> Describe:
     """Rank 1's description, as far as the ring cares."""
     engine, kv, backend = EngineKind.TORCH, KvDtype.F32, Backend.CPU
     hidden = LAYOUT.boundary.hidden
-    return Describe(1, 2, 1, 2, hidden, 1, RowDtype.F32, kv, backend, engine, PART_ROWS, MAX_ROWS, 1, MAX_ROWS, MAX_ROWS)
+    return Describe(
+        1, 2, 1, 2, hidden, 1, RowDtype.F32, kv, backend, engine, PART_ROWS, MAX_ROWS, 1, MAX_ROWS, MAX_ROWS
+    )
 
 
 def measure(repeats: int) -> dict[str, list[float]]:
@@ -301,7 +303,9 @@ def main() -> None:
     for name, figures in {**trips, **ways}.items():
         unit = "us" if name in trips else "MiB/s"
         print(f"{name:18} {figures['median']:9.1f} {unit}  ({figures['low']:.1f} to {figures['high']:.1f})")
-    print(f"round trip: {result['round_trip_ratio']:.3f} of bare sockets' speed; one way: {result['one_way_ratio']:.3f}")
+    print(
+        f"round trip: {result['round_trip_ratio']:.3f} of bare sockets' speed; one way: {result['one_way_ratio']:.3f}"
+    )
 
 
 if __name__ == "__main__":

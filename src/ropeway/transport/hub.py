@@ -22,6 +22,7 @@ from ropeway.wire import (
     Fate,
     KeepAlive,
     Plan,
+    ProtocolError,
     Ready,
     ReadyHeard,
     Silence,
@@ -124,6 +125,10 @@ class Hub:
                 self._roster.watch.wake()
         except OSError as error:
             self._life.blame(connection.rank, error)
+        except ProtocolError:
+            if self._life.ending:  # the link refuses what would follow our fate
+                self._life.leave()
+            raise
         if connection.rank in self._keepalives:
             self._keepalives[connection.rank].sent(time.monotonic())
 

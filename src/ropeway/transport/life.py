@@ -6,10 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from ropeway.transport.ending import RingEnded, Verdict, ended, failure, peer_failure
 from ropeway.wire import ErrorCode, Fate, ProtocolError
+
+PATIENCE_S: Final = 1.0
+"""How long a thread that has met the end waits for the watch to declare it, before it does so itself."""
 
 
 class Life:
@@ -22,6 +25,8 @@ class Life:
         self._verdict = Verdict()
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self.ending = False
+        """The cause is fixed; nothing but a fate may be sent from now on."""
         self.over = False
         """The ring has ended, and every other rank has been told as far as its buffers took it."""
         self._wakers: list[Callable[[], None]] = []
@@ -45,6 +50,7 @@ class Life:
         with self._lock:
             if not self._verdict.settle(fate):
                 return
+            self.ending = True
             wakers = list(self._wakers)
         try:
             self._announce(fate)
@@ -85,7 +91,8 @@ class Life:
 
     def leave(self) -> NoReturn:
         """Wait for the end that is certain to come, and raise it."""
-        self._over.wait()
+        while not self._over.wait(PATIENCE_S):
+            self.ripen(time.monotonic())
         assert self._verdict.settled is not None
         raise ended(self._verdict.settled)
 

@@ -67,8 +67,6 @@ class Outflow:
 
         Raises RingEnded, or ProtocolError (`rows_length`, ours) where the plan implies another frame.
         """
-        if self._life.over:
-            self._life.leave()
         if not self._due or not self._due[0].is_called(kind, round_, part, rows, len(payload)):
             raise self._unplanned(kind, round_, part, rows, len(payload))
         frame, buffer = self._due.popleft(), self._lent.popleft()
@@ -76,14 +74,18 @@ class Outflow:
         buffer.memory[HEADER_AT:PAYLOAD_AT] = frame.header
         self._lock.acquire()  # not `with`, which takes twice the time of acquire and release
         try:
-            if self._push(frame, buffer):
-                self._free.append(buffer)
-                return
+            sent = not self._life.ending and self._push(frame, buffer)  # nothing may follow our fate
         except OSError as error:
             self._life.blame(self._connection.rank, error)
+            return
         finally:
             self._lock.release()
-        self._handed.set()
+        if sent:
+            self._free.append(buffer)
+        elif self._life.ending:
+            self._life.leave()
+        else:
+            self._handed.set()
 
     def close(self, timeout_s: float) -> None:
         """After the ring's end: wait until the sender thread has left."""

@@ -9,7 +9,7 @@ from ropeway.transport.connection import Connection
 from ropeway.transport.ending import failure
 from ropeway.transport.life import Life
 from ropeway.transport.mailbox import Mailbox
-from ropeway.wire import SILENCE_S, Describe, Done, ErrorCode, Event, Plan, PlanHeard, Ready, Silence
+from ropeway.wire import SILENCE_S, Describe, Done, ErrorCode, Event, Plan, PlanHeard, ProtocolError, Ready, Silence
 from ropeway.wire.link import Buffers
 
 
@@ -54,8 +54,7 @@ class Spoke:
         """What rank 0 says on the control connection. Raises ProtocolError (theirs)."""
         match event:
             case PlanHeard(_, plan) if plan.is_keepalive:
-                if not self._connection.send(self._link.send_alive):
-                    self._flush_soon()
+                self._answer()
             case PlanHeard(round_, plan):
                 self._expect(round_, plan)
                 self._plans.put((round_, plan))
@@ -71,6 +70,17 @@ class Spoke:
             text = f"{self._life.who(0)} has said nothing for {SILENCE_S:g} s"
             self._life.settle(failure(ErrorCode.SILENCE, 0, text))
 
+    def _answer(self) -> None:
+        """Answer a keep-alive. This is the watch's thread, which ends the ring and so must not wait for its end."""
+        try:
+            if not self._connection.send(self._link.send_alive):
+                self._flush_soon()
+        except OSError as error:
+            self._life.blame(0, error)
+        except ProtocolError:
+            if not self._life.ending:  # the link refuses what would follow our fate
+                raise
+
     def _send(self, frame: Callable[[], Buffers]) -> None:
         self._life.check()
         try:
@@ -79,3 +89,7 @@ class Spoke:
         except OSError as error:
             self._life.blame(0, error)
             self._life.leave()
+        except ProtocolError:
+            if self._life.ending:  # the link refuses what would follow our fate
+                self._life.leave()
+            raise
