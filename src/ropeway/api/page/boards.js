@@ -35,12 +35,12 @@ class Board {
     this.holds = el("p", { class: "holds" });
     this.engine = el("p", { class: "engine" });
     this.memory = el("p", { class: "memory" });
-    this.kv = el("p", { class: "memory" });
+    this.kv = el("p", { class: "memory" }, el("span"), el("span"));
     this.fill = el("span", { class: "fill" });
     this.gauge = el("span", { class: "gauge", "aria-hidden": "true" }, this.fill);
     this.parts = ["forward", "wait_send", "wait_rows"].map((kind) => el("span", { class: "share", "data-kind": kind }));
     this.shares = el("p", { class: "shares", role: "img" }, ...this.parts);
-    this.busy = el("p", { class: "busy" }, el("span"), el("span"));
+    this.busy = el("p", { class: "busy" }, el("span"), el("span", { class: "wordy" }), el("span"), el("span", { class: "wordy" }));
     this.address = el("p", { class: "address" });
     this.item = el("li", { class: "board" },
       el("div", { class: "board-head" }, this.rank, this.activity),
@@ -62,7 +62,8 @@ class Board {
     say(this.engine, [stage.engine, stage.backend].filter(Boolean).join(" on ") || "engine not known");
     say(this.memory, `${bytes(stage.weightsBytes)} of weights`);
     const full = stage.kvRows > 0 ? Math.min(1, stage.kvRowsUsed / stage.kvRows) : 0;
-    say(this.kv, stage.kvRows > 0 ? `KV rows ${count(stage.kvRowsUsed)} / ${count(stage.kvRows)}` : "no KV rows told");
+    say(/** @type {Node} */ (this.kv.firstChild), stage.kvRows > 0 ? `KV ${count(stage.kvRowsUsed)} / ` : "");
+    say(/** @type {Node} */ (this.kv.lastChild), stage.kvRows > 0 ? `${count(stage.kvRows)} rows` : "KV not known");
     this.fill.style.setProperty("inline-size", percent(full).replace(" ", ""));
     const { forward, waitRows, waitSend } = stage.shares;
     [forward, waitSend, waitRows].forEach((share, i) => {
@@ -71,7 +72,8 @@ class Board {
     mark(this.shares, "aria-label",
       `Of the last seconds: ${percent(forward)} computing, ${percent(waitRows)} waiting for rows, ${percent(waitSend)} sending`);
     say(/** @type {Node} */ (this.busy.firstChild), live ? `${percent(forward)} busy` : "");
-    say(/** @type {Node} */ (this.busy.lastChild), live && stage.forwardMs ? `${millis(stage.forwardMs)} a forward` : "");
+    const timed = live && stage.forwardMs > 0;
+    [", ", millis(stage.forwardMs), " a forward"].forEach((words, i) => say(this.busy.children[i + 1], timed ? words : ""));
     say(this.address, stage.address);
     mark(this.address, "title", stage.address);
   }

@@ -31,7 +31,7 @@ export class Scene {
     const stages = ring.stages.length;
     const wide = width >= NARROWEST_PAGE && width / Math.max(1, stages) >= NARROWEST_COLUMN;
     mark(this.picture, "data-view", wide ? "across" : "down");
-    mark(this.picture, "data-stages", stages > 7 ? "many" : "few");
+    mark(this.picture, "data-room", !wide || width / stages > 240 ? "ample" : width / stages > 150 ? "fair" : "scarce");
     const rows = wide ? [] : [...this.list.children].map((item) => middle(/** @type {HTMLElement} */ (item)));
     const key = [width, wide, stages, ...rows, ring.sampler, ...ring.links.map((link) => link.rowBytes)].join(" ");
     if (key === this.drawn) return false;
