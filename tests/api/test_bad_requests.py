@@ -168,3 +168,24 @@ def test_another_model_is_not_found(client: openai.OpenAI) -> None:
 def test_a_template_that_refuses_is_a_bad_request(live: Live) -> None:
     answer = live.chat(chat_template_kwargs={"x": 1}, messages=[{"role": "tool", "content": "x", "tool_call_id": "1"}])
     assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"logit_bias": {str(number): 1000 for number in range(50_000)}}, "logit_bias"),
+        ({f"field{number}": 1 for number in range(50_000)}, None),
+        ({"messages": [{"role": "user", "content": 5}] * 20_000}, "messages[0].content"),
+        ({"messages": [USER] * 4097}, "messages"),
+        ({"tools": [5] * 20_000}, "tools[0]"),
+    ],
+)
+def test_many_errors_cost_no_more_than_one(live: Live, fields: dict[str, Any], param: str | None) -> None:
+    answer = live.chat(**fields)
+    assert (answer.status, answer.error["param"]) == (400, param)
+
+
+def test_bodies_are_bounded_by_what_a_context_can_hold(live: Live) -> None:
+    limit = (1 << 20) + 16 * live.service.context
+    assert live.ask("POST", "/tokenize", b" " * limit + b"x").status == 413
+    assert live.ask("POST", "/tokenize", b" " * limit).status == 400

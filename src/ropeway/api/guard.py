@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ropeway.api.errors import ApiError
 from ropeway.api.front import Front
-from ropeway.api.settings import Settings, digest
+from ropeway.api.settings import digest
 
 KEYED: Final = ("/v1/", "/tokenize", "/detokenize", "/metrics")
 """Paths that need the key where there is one; the page, its probes and the document of the API do not."""
@@ -72,7 +72,7 @@ class Guard:
             _check_key(headers.get("authorization", ""), settings.api_keys)
         if scope["method"] != "POST":
             return b""
-        return await _body(headers, receive, settings)
+        return await _body(headers, receive, settings.body_limit(self._front.service.context), settings.body_timeout_s)
 
 
 def _check_host(host: str, allowed: frozenset[str] | None) -> None:
@@ -91,29 +91,29 @@ def _check_key(header: str, keys: Iterable[bytes]) -> None:
         raise ApiError(401, "authentication_error", message, None, code, {"WWW-Authenticate": "Bearer"})
 
 
-async def _body(headers: Headers, receive: Receive, settings: Settings) -> bytes:
+async def _body(headers: Headers, receive: Receive, limit: int, timeout_s: float) -> bytes:
     length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > settings.max_body_bytes:
-        raise _too_large(settings)
+    if not length.isdigit() or int(length) > limit:
+        raise _too_large(limit)
     data = bytearray()
     try:
-        async with asyncio.timeout(settings.body_timeout_s):
+        async with asyncio.timeout(timeout_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return b""  # the route finds the client gone
                 data += message.get("body", b"")
-                if len(data) > settings.max_body_bytes:
-                    raise _too_large(settings)
+                if len(data) > limit:
+                    raise _too_large(limit)
                 if not message.get("more_body"):
                     return bytes(data)
     except TimeoutError:
-        text = f"The body did not come within {settings.body_timeout_s:g} s."
+        text = f"The body did not come within {timeout_s:g} s."
         raise ApiError(408, "invalid_request_error", text, None, "timeout", {"Connection": "close"}) from None
 
 
-def _too_large(settings: Settings) -> ApiError:
-    text = f"The body is larger than {settings.max_body_bytes} bytes."
+def _too_large(limit: int) -> ApiError:
+    text = f"The body is larger than {limit} bytes."
     return ApiError(413, "invalid_request_error", text, None, "body_too_large", {"Connection": "close"})
 
 

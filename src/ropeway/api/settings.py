@@ -23,11 +23,16 @@ class Settings:
 
     api_keys: tuple[bytes, ...] = field(default=(), repr=False)
     hosts: frozenset[str] | None = None
-    max_body_bytes: int = 4 << 20
+    max_body_bytes: int = 0
+    """0: what a prompt that fills the context could take, and a MiB."""
     body_timeout_s: float = 30.0
     ping_s: float = 15.0
     """A stream with nothing to say for so long gets a comment, so that what lies between keeps it open."""
     page: Path = Path(__file__).parent / "page"
+
+    def body_limit(self, context: int) -> int:
+        """Bytes of the largest body taken. A token is seldom more than 16 bytes of JSON, escapes included."""
+        return self.max_body_bytes or (1 << 20) + 16 * context
 
 
 def digest(key: str) -> bytes:

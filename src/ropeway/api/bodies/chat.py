@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from ropeway.api.bodies.common import MAX_LOGPROBS, Absent, Body, Generating, Int, JsonObject
+from ropeway.api.bodies.common import MAX_LOGPROBS, Absent, Body, Generating, Int, JsonObject, at_most
 
 MAX_MESSAGES: Final = 4096
 MAX_PARTS: Final = 256
@@ -25,7 +25,7 @@ class TextPart(Body):
     text: str
 
 
-Content = str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
+Content = str | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]
 
 
 class Instruction(Body):
@@ -65,7 +65,7 @@ class AssistantMessage(Body):
     role: Literal["assistant"]
     content: Content | None = None
     name: str | None = None
-    tool_calls: Annotated[list[ToolCall] | None, Field(max_length=MAX_CALLS)] = None
+    tool_calls: Annotated[list[ToolCall] | None, Field(max_length=MAX_CALLS, fail_fast=True)] = None
     refusal: Absent = None
     audio: Absent = None
     function_call: Absent = None
@@ -148,16 +148,16 @@ class NamedTool(Body):
 class ChatBody(Generating):
     """The body of POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_tokens: Annotated[Int | None, Field(ge=1)] = None
     max_completion_tokens: Annotated[Int | None, Field(ge=1)] = None
     logprobs: bool | None = None
     top_logprobs: Annotated[Int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool] | None, Field(min_length=1, max_length=MAX_TOOLS)] = None
+    tools: Annotated[list[Tool] | None, Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)] = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    chat_template_kwargs: Annotated[JsonObject | None, Field(max_length=MAX_TEMPLATE_ARGUMENTS)] = None
+    chat_template_kwargs: Annotated[JsonObject | None, at_most(MAX_TEMPLATE_ARGUMENTS)] = None
     """Further variables for the chat template, such as enable_thinking."""
     modalities: Annotated[list[Literal["text"]] | None, Field(min_length=1, max_length=1)] = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from ropeway.serving.sequence import SamplingParams
@@ -22,6 +22,8 @@ MAX_BIASES: Final = 1024
 MAX_GRAMMAR_CHARACTERS: Final = 65_536
 MAX_LOGPROBS: Final = 20
 MAX_METADATA: Final = 64
+MAX_FIELDS: Final = 100
+"""Of any object whose fields are known here: more than any has."""
 
 
 def _absent(value: object) -> None:
@@ -60,10 +62,27 @@ def token_ids(value: object) -> list[int]:
     raise PydanticCustomError("token_ids", "Expected a list of token ids.")
 
 
+def _bounded(value: object, most: int) -> object:
+    """An object of at most so many entries, judged before its entries are: thousands of errors take seconds."""
+    if isinstance(value, dict) and len(value) > most:
+        raise PydanticCustomError("too_long", "It has more than {most} entries.", {"most": most})
+    return value
+
+
+def at_most(entries: int) -> BeforeValidator:
+    """The bound of an object's entries, as a validator."""
+    return BeforeValidator(lambda value: _bounded(value, entries))
+
+
 class Body(BaseModel):
     """Strict: a number is not taken for a string, an unknown field is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, value: object) -> object:
+        return _bounded(value, MAX_FIELDS)
 
 
 class StreamOptions(Body):
@@ -88,19 +107,19 @@ class Generating(Body):
     top_k: Annotated[Int | None, Field(ge=-1, le=1 << 31)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
     seed: Annotated[Int | None, Field(ge=-(1 << 63), lt=1 << 64)] = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS)] | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
     frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
     repetition_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
-    logit_bias: Annotated[dict[TokenKey, Bias] | None, Field(max_length=MAX_BIASES)] = None
+    logit_bias: Annotated[dict[TokenKey, Bias] | None, at_most(MAX_BIASES)] = None
     n: Annotated[Int | None, Field(ge=1, le=MAX_N)] = None
     grammar: Annotated[str | None, Field(min_length=1, max_length=MAX_GRAMMAR_CHARACTERS)] = None
     """Lark as llguidance takes it, or GBNF as llama.cpp does."""
 
     user: Annotated[str | None, Field(max_length=512)] = None
-    metadata: Annotated[dict[str, str] | None, Field(max_length=MAX_METADATA)] = None
+    metadata: Annotated[dict[str, str] | None, at_most(MAX_METADATA)] = None
     safety_identifier: Annotated[str | None, Field(max_length=512)] = None
     prompt_cache_key: Annotated[str | None, Field(max_length=512)] = None
     service_tier: Literal["auto", "default"] | None = None

@@ -17,8 +17,8 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[Message] | None, Field(min_length=1, max_length=MAX_MESSAGES)] = None
-    tools: Annotated[list[Tool] | None, Field(min_length=1, max_length=MAX_TOOLS)] = None
+    messages: Annotated[list[Message] | None, Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)] = None
+    tools: Annotated[list[Tool] | None, Field(min_length=1, max_length=MAX_TOOLS, fail_fast=True)] = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     return_token_strs: bool = False
