@@ -1,10 +1,10 @@
 """What the ring's row path costs against bare blocking sockets: a 20 KiB round trip and 40 MiB one way, two processes.
 
-Bare sockets are plain `sendmsg` and `recv_into` with TCP_NODELAY on the payload alone: no header, no check, no deadline,
-and like a ring they have one connection for each direction ("bare, shared" has one for both, whose acknowledgements ride
-on the answers). The ring does its full work: headers, sizes known from plans, two buffers, keep-alive, silence. All run in
-turn in one run, each process on a core of its own where there are two, and the median over the turns of their ratio is
-what counts.
+Bare sockets are plain `sendmsg` and `recv_into` with TCP_NODELAY on the payload alone: no header, no check, no
+deadline. Like a ring they have one connection for each direction; "bare trip, shared" has one for both, whose
+acknowledgements ride on the answers. The ring does its full work: headers, sizes known from plans, two buffers,
+keep-alive, silence. All run in turn in one run, each process on a core of its own where there are two, and the median
+over the turns of their ratio is what counts. "round" is a whole decode round without any computing: plan, row, row.
 
     python bench/wire.py [--repeats 15] [--json]
 """

@@ -95,6 +95,14 @@ def test_nobody_listens() -> None:
         tcp.connect(address, 5.0)
 
 
+@pytest.mark.parametrize("host", ["a" * 70, "a..b"])
+def test_a_name_that_nobody_can_have(host: str) -> None:
+    with pytest.raises(OSError, match=r"."):
+        tcp.connect(f"{host}:1", 5.0)
+    with pytest.raises(OSError, match=r"."):
+        tcp.listen(f"{host}:1")
+
+
 def test_a_connection_to_itself_counts_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """TCP connects to itself where the system gives a dialer the very port that it dials."""
 

@@ -9,7 +9,7 @@ import ipaddress
 import socket
 import sys
 import time
-from typing import Final
+from typing import Any, Final
 
 BACKLOG: Final = 128
 CONNECT_S: Final = 5.0
@@ -40,7 +40,7 @@ def check_listen(address: str) -> None:
         raise ValueError(f"listen: {address!r} has no host, which means every interface; name the one the ring uses")
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
         return  # a name: judged once it is resolved
     _refuse_wildcard(address, str(found[0][4][0]))
 
@@ -50,6 +50,15 @@ def _refuse_wildcard(address: str, ip: str, field: str = "listen") -> None:
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     if parsed.is_unspecified or (mapped is not None and mapped.is_unspecified):
         raise ValueError(f"{field}: {address!r} is a wildcard and means every interface; name the one the ring uses")
+
+
+def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
+    """Every address of a host, in the system's order. Raises OSError."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"{host!r} is not a host name: {error}") from None
+    return [(family, resolved) for family, _, _, _, resolved in found]
 
 
 def check_listener(listener: socket.socket) -> None:
@@ -62,7 +71,7 @@ def listen(address: str) -> socket.socket:
     """A listening socket at `host:port` (port 0: any free one). Raises ValueError (wildcard, syntax) or OSError."""
     check_listen(address)
     host, port = parse_address(address)
-    family, _, _, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    family, resolved = _resolve(host, port)[0]
     _refuse_wildcard(address, str(resolved[0]))
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -109,7 +118,7 @@ def connect(address: str, timeout_s: float) -> socket.socket:
     host, port = parse_address(address)
     give_up = time.monotonic() + timeout_s
     failure: OSError = TimeoutError("no time left to connect")
-    for family, _, _, _, resolved in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, resolved in _resolve(host, port):
         left = give_up - time.monotonic()
         if left <= 0:
             break
