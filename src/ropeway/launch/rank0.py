@@ -13,10 +13,11 @@ from ropeway.engines.llamacpp.engine import LlamaCppEngine
 from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank import RankSetup, ring_config
+from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.loop import Chooser, Loop
 from ropeway.serving.prompts import Lookup
 from ropeway.serving.rounds import Scheduled
-from ropeway.serving.scheduler import Scheduler
+from ropeway.serving.scheduler import Scheduler, no_drafts
 from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
@@ -76,8 +77,12 @@ class Rank0:
         lookup: Lookup = lambda _: None,
         on_acks: Callable[[int, Sequence[CacheAck]], None] = lambda _rank, _acks: None,
         on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
+        drafting: Drafting | None = None,
     ) -> Loop:
-        """A serving loop within the tightest stage's limits; `part` rows a part of a prompt, 0 for as many as fit."""
+        """A serving loop within the tightest stage's limits; `part` rows a part of a prompt, 0 for as many as fit.
+
+        `drafting` stays the caller's to close.
+        """
         limits = self.limits
         scheduler = Scheduler(
             limits.parallel,
@@ -87,9 +92,18 @@ class Rank0:
             limits.kv_rows,
             groups=groups,
             lookup=lookup,
+            propose=no_drafts if drafting is None else drafting.propose,
         )
-        sampler = self.placement.layout.sampler
-        return Loop(self.stage, self.ring, scheduler, chooser, sampler=sampler, on_acks=on_acks, on_round=on_round)
+        return Loop(
+            self.stage,
+            self.ring,
+            scheduler,
+            chooser,
+            sampler=self.placement.layout.sampler,
+            on_acks=on_acks,
+            on_round=on_round,
+            drafting=drafting,
+        )
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from ropeway.engines.base import Logits
+from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.rounds import Scheduled, Wanted
 from ropeway.serving.scheduler import Committed, Scheduler
 from ropeway.serving.underway import RoundRecord as RoundRecord
@@ -55,6 +56,7 @@ class Loop:
         sampler: SamplerAt = SamplerAt.FIRST,
         on_acks: Callable[[int, Items[CacheAck]], None] = lambda _rank, _acks: None,
         on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
+        drafting: Drafting | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.records: deque[RoundRecord] = deque(maxlen=HISTORY)
@@ -65,6 +67,7 @@ class Loop:
         self._sampler = sampler
         self._on_acks = on_acks
         self._on_round = on_round
+        self._drafting = drafting
         self._under_way: deque[UnderWay] = deque()
         self._scratch = memoryview(bytearray(stage.engine.capacities.chunk * stage.row_bytes))
         self._lone_rounds = 0
@@ -78,6 +81,8 @@ class Loop:
             self._launch(scheduled)
         if not self._under_way:
             return []
+        if self._drafting is not None and self._ring is not None:
+            self._drafting.waiting(self._under_way[0].scheduled)
         return self._land(self._under_way.popleft())
 
     @property
@@ -176,6 +181,9 @@ class Loop:
             chosen = self._choose(under_way)
         committed = self.scheduler.commit(under_way.scheduled, chosen)
         record.landed_ns = time.perf_counter_ns()
+        if self._drafting is not None:
+            seconds, waited_s = (record.landed_ns - record.launched_ns) / 1e9, record.wait_rows_ns / 1e9
+            self._drafting.landed(under_way.scheduled, committed, seconds, waited_s)
         self.collect()
         if any(op.action is CacheAction.SAVE for op in under_way.scheduled.plan.cache):
             self._await_dones(record)

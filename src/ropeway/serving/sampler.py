@@ -9,7 +9,8 @@ a token that is not allowed. Every function raises ValueError for a row with NaN
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from ropeway.serving.sequence import SamplingParams
 
 Row = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 Probs = npt.NDArray[np.float64]
 
@@ -44,6 +46,23 @@ def choose(row: Row, params: SamplingParams, position: int) -> int:
     if params.temperature == 0.0:
         return greedy(row)
     return draw(candidates(row, params), uniform(params.seed, position))
+
+
+def verify(
+    rows: Rows, drafts: Items[int], params: SamplingParams, position: int, stop_ids: Container[int] = ()
+) -> list[int]:
+    """The tokens from `position` on: the drafts that are chosen in any case, and the token after them.
+
+    `rows` has shape [1 + len(drafts), vocabulary]: row i is what follows the first i drafts, so it means something
+    while those are what was chosen. Ends with a stop token too.
+    """
+    chosen: list[int] = []
+    for row, draft in zip(rows, (*drafts, None), strict=True):
+        token = choose(row, params, position + len(chosen))
+        chosen.append(token)
+        if token != draft or token in stop_ids:
+            break
+    return chosen
 
 
 def greedy(row: Row) -> int:

@@ -23,6 +23,11 @@ Propose = Callable[[Sequence, int], Items[int]]
 """Tokens that may follow what a sequence has, at most so many."""
 
 
+def no_drafts(_sequence: Sequence, _limit: int) -> Items[int]:
+    """Proposes nothing."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """What a round brought a sequence: the tokens that count, and how it ended if it did."""
@@ -51,7 +56,7 @@ class Scheduler:
         groups: int = 1,
         send_tokens: bool = False,
         lookup: Lookup = lambda _: None,
-        propose: Propose = lambda _, __: (),
+        propose: Propose = no_drafts,
     ) -> None:
         for name, value in (("parallel", parallel), ("chunk", chunk), ("max_rows", max_rows), ("groups", groups)):
             if value < 1:

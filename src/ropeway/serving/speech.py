@@ -42,12 +42,12 @@ class Speech:
 
 
 class PlainChooser:
-    """Chooses by each sequence's own parameters; without drafts."""
+    """Chooses by each sequence's own parameters."""
 
     def choose(self, wanted: Wanted, logits: Logits) -> Items[int]:
-        """One token from the last row."""
+        """The drafts that the model chooses itself, and the token after them."""
         sequence = wanted.sequence
-        return (sampler.choose(logits[-1], sequence.params, len(sequence.produced)),)
+        return sampler.verify(logits, wanted.drafts, sequence.params, len(sequence.produced), sequence.stop_ids)
 
     def prompt_rows(self, wanted: Wanted, offset: int, logits: Logits) -> None:
         """Nobody asked for the prompt's log-probabilities."""
