@@ -108,7 +108,14 @@ class FakeService:
         return self._state
 
     def ring(self) -> dict[str, object]:
-        return {"stages": [{"rank": 0, "first": 0, "end": 3}], "live": {"tokens_per_s": 12.5, "queued": 0, "x y": 1}}
+        stage = {"rank": 0, "first": 0, "end": 3, "engine": "none", "embeds": True, "shares": {"forward": 0.5}}
+        return {
+            "state": self._state.value,
+            "stages": [stage, {**stage, "rank": 1}],
+            "throughput": {"tokens_per_s": 12.5, "x y": 1},
+            "prompt_cache": {"hits": 3, "entries": 1},
+            "slots": None,
+        }
 
     # What a test does.
 

@@ -44,7 +44,7 @@ def test_bad_tokens(live: Live) -> None:
 
 
 def test_the_ring(live: Live) -> None:
-    assert live.ask("GET", "/v1/ring").json["live"]["tokens_per_s"] == 12.5
+    assert live.ask("GET", "/v1/ring").json["throughput"]["tokens_per_s"] == 12.5
 
 
 def test_metrics(live: Live) -> None:
@@ -77,7 +77,11 @@ def test_metrics(live: Live) -> None:
     assert rise("ropeway_time_to_first_token_seconds_count[]") == 3
     assert rise("ropeway_time_between_tokens_seconds_count[]") == 7
     assert after["ropeway_ready[]"] == 1
-    assert after["ropeway_live_tokens_per_s[]"] == 12.5
+    assert after["ropeway_throughput_tokens_per_s[]"] == 12.5
+    assert after["ropeway_prompt_cache_hits_total[]"] == 3
+    assert after["ropeway_prompt_cache_entries[]"] == 1
+    assert after["ropeway_stage_end['1']"] == 3
+    assert after["ropeway_stage_share_forward['0']"] == 0.5
     assert after["ropeway_http_requests_in_flight[]"] == 1  # the one that asks
     live.service.lose_ring()
     assert figures()["ropeway_ready[]"] == 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -15,6 +15,12 @@ from ropeway.serving.service import Service, ServiceState
 FIRST_TOKEN_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 BETWEEN_TOKENS_S: Final = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5)
 REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+SECTIONS: Final = ("slots", "queue", "throughput", "round", "prompt_cache")
+"""Of GET /v1/ring, told number by number."""
+
+COUNTERS: Final = frozenset({("prompt_cache", name) for name in ("hits", "misses", "hit_tokens")})
+"""What only rises."""
 
 
 class Metrics:
@@ -59,7 +65,7 @@ class Metrics:
 
 
 class _Ring(Collector):
-    """Whether the ring is whole, and every number under "live" of GET /v1/ring."""
+    """Whether the ring is whole, and the figures of GET /v1/ring: its sections' numbers, and each stage's."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -70,10 +76,32 @@ class _Ring(Collector):
         info = GaugeMetricFamily("ropeway_placement_info", "Always 1.", labels=["model", "placement"])
         info.add_metric([self._service.model_id, self._service.fingerprint], 1.0)
         yield info
-        live = self._service.ring().get("live")
-        for name, value in live.items() if isinstance(live, dict) else ():
-            if isinstance(value, (int, float)) and str(name).isidentifier():
-                yield GaugeMetricFamily(f"ropeway_live_{name}", "A figure of GET /v1/ring.", value=float(value))
+        ring = self._service.ring()
+        for section in SECTIONS:
+            for name, value in _numbers(ring.get(section)):
+                kind = CounterMetricFamily if (section, name) in COUNTERS else GaugeMetricFamily
+                yield kind(f"ropeway_{section}_{name}", f"{section}.{name} of GET /v1/ring.", value=value)
+        stages = ring.get("stages")
+        figures: dict[str, GaugeMetricFamily] = {}
+        for rank, stage in enumerate(stages if isinstance(stages, list) else ()):
+            shares = stage.get("shares") if isinstance(stage, dict) else None
+            told = [*_numbers(stage), *((f"share_{name}", value) for name, value in _numbers(shares))]
+            for name, value in told:
+                if name != "rank":
+                    text = f"stages[].{name} of GET /v1/ring."
+                    family = figures.setdefault(name, GaugeMetricFamily(f"ropeway_stage_{name}", text, labels=["rank"]))
+                    family.add_metric([str(rank)], value)
+        yield from figures.values()
 
     def describe(self) -> Iterable[Metric]:
         return ()
+
+
+def _numbers(section: object) -> list[tuple[str, float]]:
+    """The numbers right inside a JSON object, by name."""
+    items = section.items() if isinstance(section, dict) else ()
+    return [
+        (str(name), float(value))
+        for name, value in items
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and str(name).isidentifier()
+    ]

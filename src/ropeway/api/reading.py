@@ -43,7 +43,10 @@ def parse_body(data: bytes, kind: type[B]) -> B:
     except ValidationError as error:
         # A field that fits none of several types has an error for each: the deepest says most, then the one of the
         # type that was right.
-        judged = [(field_path(value, detail["loc"]), detail) for detail in error.errors(include_url=False, include_input=False)]
+        judged = [
+            (field_path(value, detail["loc"]), detail)
+            for detail in error.errors(include_url=False, include_input=False)
+        ]
         path, detail = max(judged, key=lambda pair: (len(pair[0]), not pair[1]["type"].endswith("_type")))
         raise _refusal(path, detail) from None
 

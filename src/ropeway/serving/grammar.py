@@ -75,12 +75,13 @@ class GrammarConstraint:
 
 
 class GrammarCompiler:
-    """One model's grammars. Thread-safe. Makes llguidance's view of the vocabulary when it is first needed."""
+    """One model's grammars. Thread-safe. Making it takes a fifth of a second for 50,000 tokens, half of it with the GIL
+    held, so it is made before anything is served."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
-        self._vocabulary: LLTokenizer | None = None
+        self._vocabulary = _vocabulary(tokenizer) if tokenizer.end_tokens else None
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
 
     def constraint(self, grammar: str) -> GrammarConstraint:
@@ -104,7 +105,7 @@ class GrammarCompiler:
 
     def _compile(self, grammar: str) -> LLMatcher:
         if self._vocabulary is None:
-            self._vocabulary = _vocabulary(self._tokenizer)
+            raise GrammarError("this model has no end-of-generation token, so no grammar can end")
         limits = LLParserLimits(
             verbose_errors=False,
             max_items_in_row=1000,
@@ -163,8 +164,6 @@ class _Words:
 
 
 def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
-    if not tokenizer.end_tokens:
-        raise GrammarError("this model has no end-of-generation token, so no grammar can end")
     wrapper = TokenizerWrapper(_Words(tokenizer))
     return LLTokenizer(wrapper, n_vocab=tokenizer.size, eos_token=sorted(tokenizer.end_tokens))
 
