@@ -1,10 +1,10 @@
-// The npm client's share of what test_npm_client.py asks. Arguments: the server's base URL. Prints one JSON object.
+// The npm client's share of what test_npm_client.py asks. Arguments: the server's base URL, the model. Prints one JSON object.
 "use strict";
 
 const OpenAI = require("openai").default ?? require("openai");
 
 const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: "none", maxRetries: 0 });
-const model = "fake/tiny";
+const model = process.argv[3] ?? "fake/tiny";
 const messages = [{ role: "user", content: "hi" }];
 const tools = [
   { type: "function", function: { name: "now", parameters: { type: "object", properties: { zone: { enum: ["UTC", "CET"] } }, required: ["zone"], additionalProperties: false } } },
