@@ -24,6 +24,7 @@ from ropeway.transport import RingLost
 from ropeway.types import SamplerAt
 
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, or: demo")]
 Stages = Annotated[int, typer.Option("--stages", min=1, help="How many stages of nearly equal size.")]
@@ -93,5 +94,6 @@ def people(*, guarded: bool = True) -> Iterator[None]:
         raise fail(str(error), EXIT_FAILED) from error
     except RingLost as error:
         raise fail(str(error), EXIT_RING) from error
-    except Interrupted as error:
-        raise fail(str(error), error.status) from None
+    except KeyboardInterrupt as error:
+        status = error.status if isinstance(error, Interrupted) else EXIT_INTERRUPTED
+        raise fail(str(error) or "interrupted", status) from None

@@ -40,6 +40,7 @@ def stream_reply(loop: Loop, speech: Speech, sequence: Sequence, world: int, rep
         reply.token_ids.append(token)
         if len(reply.token_ids) > 1:
             reply.tokens_per_s = (len(reply.token_ids) - 1) / (now - first)
+            reply.ms_per_token = 1e3 / reply.tokens_per_s
         if token not in sequence.stop_ids and (piece := decoder.push(speech.vocabulary.piece(token))):
             reply.text += piece
             yield piece
@@ -47,8 +48,6 @@ def stream_reply(loop: Loop, speech: Speech, sequence: Sequence, world: int, rep
         reply.text += tail
         yield tail
     reply.finish = sequence.finish.value if sequence.finish else ""
-    if reply.tokens_per_s:
-        reply.ms_per_token = 1e3 / reply.tokens_per_s
     reply.wire_ms_per_token = _wire_ms(loop, world)
 
 

@@ -11,11 +11,13 @@ import typer
 from ropeway.cli import flags
 from ropeway.cli.reply import Reply, print_pieces, stream_reply
 from ropeway.cli.session import open_rank0, stages_json
+from ropeway.engines.base import EngineError
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import CHUNK, Options
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.sequence import SamplingParams, Sequence
 from ropeway.serving.speech import PlainChooser, Speech
+from ropeway.transport import RingEnded
 from ropeway.types import SamplerAt
 
 
@@ -75,20 +77,26 @@ def _reply(rank0: Rank0, prompt: str, max_tokens: int, params: SamplingParams, r
     )
     loop = rank0.loop(PlainChooser(), part=part_size(rank0, len(sequence.prompt)))
     reply = Reply()
-    print_pieces(stream_reply(loop, speech, sequence, layout.world, reply), as_json)
+    try:
+        print_pieces(stream_reply(loop, speech, sequence, layout.world, reply), as_json)
+    except (RingEnded, EngineError, KeyboardInterrupt) as error:
+        if as_json:
+            typer.echo(json.dumps({**_json(rank0, sequence, reply), "error": str(error)}))
+        raise
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "text": reply.text,
-                    "token_ids": reply.token_ids,
-                    "finish": reply.finish,
-                    "prompt_tokens": len(sequence.prompt),
-                    "prompt_ms": reply.prompt_ms,
-                    "tokens_per_s": reply.tokens_per_s,
-                    "ms_per_token": reply.ms_per_token,
-                    "wire_ms_per_token": reply.wire_ms_per_token,
-                    "stages": stages_json(rank0),
-                }
-            )
-        )
+        typer.echo(json.dumps(_json(rank0, sequence, reply)))
+
+
+def _json(rank0: Rank0, sequence: Sequence, reply: Reply) -> dict[str, object]:
+    """The reply; where it was cut off, as far as it got, with an empty `finish`."""
+    return {
+        "text": reply.text,
+        "token_ids": reply.token_ids,
+        "finish": reply.finish,
+        "prompt_tokens": len(sequence.prompt),
+        "prompt_ms": reply.prompt_ms,
+        "tokens_per_s": reply.tokens_per_s,
+        "ms_per_token": reply.ms_per_token,
+        "wire_ms_per_token": reply.wire_ms_per_token,
+        "stages": stages_json(rank0),
+    }
