@@ -70,6 +70,7 @@ class Verdict:
         return self._suspicion[0]
 
 
+_CAPACITY: Final = "Start that rank with the --context, --parallel and --part of rank 0, or with larger ones."
 _ADVICE: Final = {
     ErrorCode.WRONG_KEY: "Give every rank the same key file.",
     ErrorCode.WRONG_FINGERPRINT: "Start every rank with the same model, cuts and sampler.",
@@ -83,6 +84,13 @@ _ADVICE: Final = {
     ErrorCode.PEER_LOST: "That rank's own output says why it left; then start the ring again.",
     ErrorCode.TRUNCATED: "That rank's own output says why it left; then start the ring again.",
     ErrorCode.SILENCE: "It is stopped, swapped out or cut off: check that machine and its network, then start again.",
+    ErrorCode.REFUSED_CHUNK: _CAPACITY,
+    ErrorCode.REFUSED_MAX_ROWS: _CAPACITY,
+    ErrorCode.REFUSED_PARALLEL: _CAPACITY,
+    ErrorCode.REFUSED_CONTEXT: _CAPACITY,
+    ErrorCode.REFUSED_KV_ROWS: _CAPACITY,
+    ErrorCode.REFUSED_STATES: _CAPACITY,
+    ErrorCode.REFUSED_RELEASE: "Install the same release of Ropeway on every machine.",
     ErrorCode.DEADLINE: "Check that this rank runs and can be reached.",
     ErrorCode.ENGINE_FAILED: "That rank's own output says more.",
 }

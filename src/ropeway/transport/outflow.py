@@ -72,15 +72,20 @@ class Outflow:
         frame, buffer = self._due.popleft(), self._lent.popleft()
         assert payload is buffer.payload, "send buffers leave whole, and in the order in which they were lent"
         buffer.memory[HEADER_AT:PAYLOAD_AT] = frame.header
+        outbox, count = self._outbox, 0
         self._lock.acquire()  # not `with`, which takes twice the time of acquire and release
         try:
-            sent = not self._life.ending and self._push(frame, buffer)  # nothing may follow our fate
+            if not self._life.ending:  # nothing may follow our fate
+                if frame.payload_bytes < HAND_OVER_BYTES:
+                    count = outbox.offer(buffer.frame)
+                if count < frame.frame_bytes:
+                    outbox.queue(buffer.frame, count, partial(self._give_back, buffer))
         except OSError as error:
-            self._life.blame(self._connection.rank, error)
+            self._life.blame(self._connection.rank, error)  # the next call raises the end
             return
         finally:
             self._lock.release()
-        if sent:
+        if count == frame.frame_bytes:
             self._free.append(buffer)
         elif self._life.ending:
             self._life.leave()
@@ -90,19 +95,6 @@ class Outflow:
     def close(self, timeout_s: float) -> None:
         """After the ring's end: wait until the sender thread has left."""
         self._thread.join(timeout_s)
-
-    def _push(self, frame: Frame, buffer: Buffer) -> bool:
-        """Send a frame, or as much of it as goes now; the rest is for the sender thread. True when all has left.
-
-        Raises OSError for a broken connection: the ring ends then, and the next call says so.
-        """
-        count = 0
-        if frame.payload_bytes < HAND_OVER_BYTES:
-            count = self._outbox.offer(buffer.frame)
-            if count == frame.frame_bytes:
-                return True
-        self._outbox.queue(buffer.frame, count, partial(self._give_back, buffer))
-        return False
 
     def _unplanned(self, kind: Kind, round_: int, part: int, rows: int, payload_bytes: int) -> ProtocolError:
         asked = f"{kind.label} of part {part} of round {round_}: {rows} rows, {payload_bytes} bytes"

@@ -203,7 +203,7 @@ class Ring:
         return self._roster.draining
 
     def drain(self, text: str = "") -> None:
-        """Ask every other rank to end the ring soon, in good order."""
+        """Ask that the ring end soon, in good order: a stage asks rank 0, rank 0 asks every stage. Raises RingEnded."""
         self._roster.tell(Fate(FateKind.DRAIN, ErrorCode.NONE, self._rank, text))
 
     def stop(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ropeway.transport import tcp
@@ -148,9 +149,20 @@ class Roster:
         return sum(c.outbox.sent_bytes for c in there), sum(c.received_bytes for c in there)
 
     def tell(self, fate: Fate) -> None:
-        """Send a fate that does not end the ring (a drain) to every other rank. Raises OSError."""
-        for connection in list(self._connections.values()):
-            connection.send(lambda: connection.link.send_fate(fate))  # noqa: B023
+        """Send a fate that does not end the ring (a drain) over our control connections. Raises RingEnded."""
+        self.life.check()
+        with self._lock:
+            there = [c for place, c in self._connections.items() if place[0] is Channel.CONTROL]
+        for connection in there:
+            try:
+                connection.send(partial(connection.link.send_fate, fate))
+            except OSError as error:
+                self.life.blame(connection.rank, error)
+            except ProtocolError:
+                if self.life.ending:  # the link refuses what would follow our last word
+                    self.life.leave()
+                raise
+        self.watch.wake()
 
     def before_closing(self, leave: Callable[[float], None]) -> None:
         """`leave` (given seconds) is called after the ring's end and waits until nobody uses a socket."""
