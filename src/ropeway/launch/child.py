@@ -7,6 +7,7 @@ standard input for its parent's death. RANK is there for those who read a list o
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -90,6 +91,7 @@ def main() -> int:
     from ropeway.launch.rank import EXIT_FAILED, run_stage, say
 
     options, setup = load_setup(_read_line())
+    logging.basicConfig(level=logging.WARNING, format=f"ropeway: rank {setup.rank}: %(message)s")
     threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
     try:
         placement = place(options)
