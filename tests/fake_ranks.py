@@ -16,12 +16,13 @@ from ropeway.launch.rank0 import Rank0, StageFacts
 from ropeway.serving import sampler as sampling
 from ropeway.serving.loop import Chooser, Loop
 from ropeway.serving.prompts import Lookup
-from ropeway.serving.rounds import Wanted
+from ropeway.serving.rounds import Scheduled, Wanted
 from ropeway.serving.scheduler import Propose, Scheduler
 from ropeway.serving.sequence import Sequence
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
+from ropeway.stage.work import StageWork
 from ropeway.transport import Ring, RingEnded, join
 from ropeway.types import Layout, SamplerAt, even_cuts, ranges_from_cuts
 from ropeway.wire import CacheAck, ErrorCode, ProtocolError, Ready
@@ -51,15 +52,17 @@ class Verifier:
 
 
 class FakeRing:
-    """A ring that is ready. `engines` are every rank's, `ends` how each follower's ring has ended.
+    """A ring that is ready. `stages` and `engines` are every rank's, `ends` how each follower's ring has ended.
 
     `pool` is for what a test wants done beside the ring.
     """
 
     def __init__(
-        self, rank0: Rank0, engines: list[FakeEngine], ends: list[Future[Exception]], pool: ThreadPoolExecutor
+        self, rank0: Rank0, stages: list[Stage], ends: list[Future[Exception]], pool: ThreadPoolExecutor
     ) -> None:
-        self.rank0, self.engines, self.ends, self.pool = rank0, engines, ends, pool
+        self.rank0, self.ends, self.pool = rank0, ends, pool
+        self.stages = [rank0.stage, *stages]
+        self.engines = [stage.engine for stage in self.stages if isinstance(stage.engine, FakeEngine)]
         self.layout = rank0.placement.layout
         self.layers = self.layout.layers
         self._ids = iter(range(1 << 31))
@@ -79,6 +82,7 @@ class FakeRing:
         lookup: Lookup = lambda _: None,
         propose: Propose = lambda _, __: (),
         on_acks: Callable[[int, Items[CacheAck]], None] = lambda _rank, _acks: None,
+        on_round: Callable[[Scheduled, StageWork], None] = lambda _scheduled, _work: None,
     ) -> Loop:
         """A loop with a scheduler of its own; the one before must have ended all its sequences."""
         c = self.rank0.limits
@@ -93,6 +97,7 @@ class FakeRing:
             chooser,
             sampler=self.layout.sampler,
             on_acks=on_acks,
+            on_round=on_round,
         )
 
 
@@ -122,44 +127,48 @@ def fake_ring(
     shape = shape or Shape()
     placement = placement or placement_of(shape, layout_of(shape, world, sampler))
     layout = placement.layout
-    engines = [FakeEngine.of(shape, placement.engine_config(rank)) for rank in range(world)]
+    stages = [Stage(FakeEngine.of(shape, placement.engine_config(rank))) for rank in range(world)]
     for rank, call in (prepare or {}).items():
-        call(engines[rank])
+        engine = stages[rank].engine
+        assert isinstance(engine, FakeEngine)
+        call(engine)
     if world == 1:
         with ThreadPoolExecutor(1) as pool:
-            yield FakeRing(_rank0(placement, engines[0], None), engines, [], pool)
+            yield FakeRing(_rank0(placement, stages[0], None), [], [], pool)
         return
     here = Place(layout, round_s=round_s)
     with contextlib.closing(here), ThreadPoolExecutor(world + 1, "fake rank") as pool:
-        ends = [pool.submit(_follow, here, engines[rank], rank) for rank in range(1, world)]
+        ends = [pool.submit(_follow, here, stages[rank], rank) for rank in range(1, world)]
         try:
             with join(here.config(0, max_rows=shape.max_rows, chunk=shape.chunk)) as ring:
-                yield FakeRing(_rank0(placement, engines[0], ring), engines, ends, pool)
+                yield FakeRing(_rank0(placement, stages[0], ring), stages[1:], ends, pool)
         except BaseException as error:
             for rank, end in enumerate(ends, 1):
                 error.add_note(f"rank {rank}: {end.exception() or end.result()!r}")
             raise
 
 
-def _rank0(placement: Placement, engine: FakeEngine, ring: Ring | None) -> Rank0:
+def _rank0(placement: Placement, stage: Stage, ring: Ring | None) -> Rank0:
+    engine = stage.engine
     own = describe_stage(placement.layout, 0, engine)
     described = [own] if ring is None else [own, *ring.descriptions()]
     engine.load()
     loaded = Ready(0, 1, 0, engine.weights_bytes)
     readies = [loaded] if ring is None else [loaded, *ring.readies()]
     facts = tuple(StageFacts(d, r, "127.0.0.1:0") for d, r in zip(described, readies, strict=True))
-    return Rank0(placement, Stage(engine), ring, facts)
+    return Rank0(placement, stage, ring, facts)
 
 
-def _follow(here: Place, engine: FakeEngine, rank: int) -> Exception:
+def _follow(here: Place, stage: Stage, rank: int) -> Exception:
     """What a rank's process does."""
+    engine = stage.engine
     shape = engine.capacities
     ring = join(here.config(rank, max_rows=shape.max_rows, chunk=shape.chunk))
     try:
         ring.describe(describe_stage(here.layout, rank, engine))
         engine.load()
         ring.ready(Ready(rank, 1, 0, engine.weights_bytes))
-        follow(ring, Stage(engine), here.layout, rank)
+        follow(ring, stage, here.layout, rank)
     except RingEnded as end:
         return end
     except EngineError as error:

@@ -7,6 +7,7 @@ ring is then brought up again with growing pauses, a bounded number of times in 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from ropeway.launch.placement import Placement
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.board import Board, StageCard
 from ropeway.serving.chooser import JobChooser
-from ropeway.serving.inbox import Inbox
+from ropeway.serving.inbox import RETRY_AFTER_S, Inbox
 from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.runner import Runner
 from ropeway.serving.sequence import Finish
@@ -41,18 +42,26 @@ STABLE_S: Final = 60.0
 """A ring that was ready for so long may be restarted as often as at first."""
 LONGEST_PAUSE_S: Final = 30.0
 DRAIN_S: Final = 180.0
+LEAVE_S: Final = 10.0
+"""How long the loop may take to come out of what it does when the replica is stopped."""
+
+_EXPECTED: Final = (RingEnded, EngineError, CheckpointError, OSError)
 
 _log = logging.getLogger("ropeway.replica")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """How a replica serves: requests that may wait, memory for the prompt cache, rounds at once, restarts in a row."""
+    """How a replica serves: requests that may wait, memory for the prompt cache, rounds at once, restarts in a row.
+
+    `pause_s` goes before the first restart, twice as much before each further one.
+    """
 
     queue: int = 64
     cache_bytes: int = 256 << 20
     groups: int = 1
     restarts: int = 5
+    pause_s: float = 0.5
     model_id: str = ""
 
 
@@ -70,7 +79,10 @@ class Replica:
         flags = placement.options
         name = options.model_id or self._speech.name
         self._board = Board(placement.layout, name, flags.context, flags.parallel, options.queue)
+        self._draining = threading.Event()
         self._leaving = threading.Event()
+        self._ready_at = math.inf
+        """Since when the ring is ready (time.monotonic)."""
         self._thread = threading.Thread(target=self._serve, name="ropeway loop", daemon=True)
 
     def start(self) -> None:
@@ -78,15 +90,20 @@ class Replica:
         self._thread.start()
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
-        """Take no more requests, let the running ones end within `drain_s`, then stop the ring."""
+        """Take no more requests, let the running ones end within `drain_s`, then stop the ring.
+
+        A ring that is being brought up just now is not waited for longer than `LEAVE_S`.
+        """
         self._board.become(ServiceState.DRAINING, "the server is being stopped")
-        deadline = time.monotonic() + drain_s
-        while self._inbox.live and self._thread.is_alive() and time.monotonic() < deadline:
-            self._thread.join(0.05)
+        self._draining.set()
+        self._inbox.wait_empty(drain_s)
         self._leaving.set()
         self._inbox.wake.set()
-        self._thread.join()
-        self._speech.close()
+        if self._thread.ident is not None:
+            self._thread.join(LEAVE_S)
+        self._inbox.close(self._board.detail)
+        if not self._thread.is_alive():
+            self._speech.close()
 
     # What the API asks for
 
@@ -122,14 +139,10 @@ class Replica:
         """Queue a request; see serving/service.py."""
         board = self._board
         if board.state is not ServiceState.READY:
-            raise RingUnavailable(board.detail or f"the ring is {board.state.value}", retry_after_s=2)
+            raise RingUnavailable(board.detail or f"the ring is {board.state.value}", RETRY_AFTER_S)
         if len(request.prompt) >= self.context:
             raise PromptTooLong(len(request.prompt), self.context)
-        number = self._inbox.submit(request, self._placement.options.parallel, on_event)
-        if self.state() in (ServiceState.RESTARTING, ServiceState.FAILED):
-            # The ring was lost between the two lines above: the sweep may have come before this request.
-            self._inbox.fail_all(board.detail)
-        return number
+        return self._inbox.submit(request, self._placement.options.parallel, on_event)
 
     def end(self, request_id: int, finish: Finish) -> None:
         """Free a request's slot; see serving/service.py."""
@@ -145,42 +158,60 @@ class Replica:
 
     def _serve(self) -> None:
         tries = 0
-        while not self._leaving.is_set():
-            began = time.monotonic()
-            why = self._one_ring()
-            if self._leaving.is_set():
-                break
-            tries = 1 if time.monotonic() - began > STABLE_S else tries + 1
-            if tries > self._options.restarts:
-                self._fail(ServiceState.FAILED, f"given up after {tries - 1} restarts; the last: {why}")
-                break
-            self._fail(ServiceState.RESTARTING, why)
-            self._leaving.wait(min(LONGEST_PAUSE_S, 0.5 * 2 ** (tries - 1)))
-        self._inbox.fail_all(self._board.detail or "the server has stopped")
+        try:
+            while not self._draining.is_set():
+                self._ready_at = math.inf
+                why = self._one_ring()
+                if self._draining.is_set():
+                    return
+                tries = 1 if time.monotonic() - self._ready_at > STABLE_S else tries + 1
+                if tries > self._options.restarts:
+                    self._lose(ServiceState.FAILED, f"given up after {tries - 1} restarts; the last: {why}")
+                    return
+                self._lose(ServiceState.RESTARTING, why)
+                self._draining.wait(min(LONGEST_PAUSE_S, self._options.pause_s * 2 ** (tries - 1)))
+        finally:
+            # Whatever it was that ended this thread, nobody is left to wait for it.
+            self._lose(ServiceState.FAILED, self._board.detail or "the serving loop has ended")
 
-    def _fail(self, state: ServiceState, why: str) -> None:
-        _log.warning("%s: %s", state.value, why)
-        if self._board.state is not ServiceState.DRAINING:
-            self._board.become(state, why)
-        self._inbox.fail_all(why)
+    def _lose(self, state: ServiceState, why: str) -> None:
+        """There is no ring any more: say so, and end every request."""
+        if self._board.state not in (state, ServiceState.DRAINING, ServiceState.FAILED):
+            _log.warning("%s: %s", state.value, why)
+        self._board.become(state, why)
+        self._board.detach()
+        self._inbox.close(why)
 
     def _one_ring(self) -> str:
         """Bring a ring up and serve until it ends; why it ended."""
         try:
             with self._open_ring() as rank0:
-                if rank0.ring is not None:
-                    rank0.ring.on_end(self._inbox.wake.set)
-                runner = self._runner(rank0)
-                if self._board.state is not ServiceState.DRAINING:
-                    self._board.become(ServiceState.READY)
-                _log.info("ready: %s", self._board.placement)
-                while not self._leaving.is_set():
-                    runner.turn()
-                    if rank0.ring is not None:
-                        rank0.ring.check()
-        except (RingEnded, EngineError, CheckpointError, OSError) as error:
-            return str(error)
+                try:
+                    self._run(rank0)
+                except BaseException as error:
+                    # At once: putting away what is left of a ring takes seconds.
+                    self._lose(ServiceState.RESTARTING, _why(error))
+                    raise
+        except Exception as error:  # noqa: BLE001 (a fault of ours ends the ring and its requests as any loss does)
+            if not isinstance(error, _EXPECTED):
+                _log.exception("the serving loop")
+            return _why(error)
         return "stopped"
+
+    def _run(self, rank0: Rank0) -> None:
+        """Serve on a ring that is ready, until it ends or we leave."""
+        ring = rank0.ring
+        if ring is not None:
+            ring.on_end(self._inbox.wake.set)
+        runner = self._runner(rank0)
+        self._ready_at = time.monotonic()
+        self._inbox.open()
+        self._board.become(ServiceState.READY)
+        _log.info("ready: %s", self._board.placement)
+        while not self._leaving.is_set():
+            runner.turn()
+            if ring is not None:
+                ring.check()
 
     def _runner(self, rank0: Rank0) -> Runner:
         layout = rank0.placement.layout
@@ -191,11 +222,17 @@ class Replica:
             groups=self._options.groups,
             lookup=lambda sequence: cache.lookup(sequence),
             on_acks=lambda rank, acks: runner.on_acks(rank, acks),
+            on_round=lambda scheduled, _work: runner.on_round(scheduled),
         )
         cache = PromptCache(layout.world, loop.scheduler.piece, row_bytes, self._options.cache_bytes)
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
         self._board.attach(_cards(rank0), cache, chooser.jobs)
         return runner
+
+
+def _why(error: BaseException) -> str:
+    """What clients are told."""
+    return str(error) if isinstance(error, _EXPECTED) else f"the server has failed ({type(error).__name__})"
 
 
 def _cards(rank0: Rank0) -> tuple[StageCard, ...]:

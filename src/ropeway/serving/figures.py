@@ -1,7 +1,7 @@
 """What the ring has been doing: figures of the last seconds and timelines of finished requests, for /v1/ring.
 
-Filled by the loop's thread; `snapshot`-like reads copy, so any thread may read. Times are rank 0's monotonic clock in
-nanoseconds.
+Written and read by the loop's thread, but for `timeline`, which any thread may draw. Times are rank 0's monotonic
+clock in nanoseconds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ropeway.serving.loop import RoundRecord
+from ropeway.serving.underway import RoundRecord
 
 WINDOW_NS: Final = 5_000_000_000
 RECENT: Final = 8
@@ -44,7 +44,7 @@ def stage_shares(records: Iterable[RoundRecord], rank: int, now_ns: int, window_
             continue
         if rank == 0:
             forward += record.own_ns + record.head_ns
-            rows += max(0, record.back_ns - record.sent_ns)
+            rows += record.wait_rows_ns
             send += record.wait_send_ns
         elif (done := record.dones.get(rank)) is not None:
             forward += done.forward_ns
@@ -63,7 +63,7 @@ def timeline(records: Iterable[RoundRecord], world: int, start_ns: int) -> list[
         at = record.launched_ns
         _add(spans[0], "forward", at, at + record.own_ns, start_ns)
         at += record.own_ns
-        _add(spans[0], "wait_rows", record.sent_ns, record.back_ns, start_ns)
+        _add(spans[0], "wait_rows", record.back_ns - record.wait_rows_ns, record.back_ns, start_ns)
         _add(spans[0], "forward", record.back_ns, record.back_ns + record.head_ns, start_ns)
         for rank in range(1, world):
             if (done := record.dones.get(rank)) is None:
@@ -92,15 +92,23 @@ class Rates:
 
     def __init__(self) -> None:
         self._events: deque[tuple[int, int, int]] = deque()
+        self._tokens = self._prompt_tokens = 0
 
     def add(self, now_ns: int, tokens: int, prompt_tokens: int) -> None:
         """Take in what a round brought."""
         self._events.append((now_ns, tokens, prompt_tokens))
-        while self._events and self._events[0][0] < now_ns - WINDOW_NS:
-            self._events.popleft()
+        self._tokens += tokens
+        self._prompt_tokens += prompt_tokens
+        self._forget(now_ns)
 
     def per_second(self, now_ns: int) -> tuple[float, float]:
         """(reply tokens, prompt tokens) a second."""
-        recent = [event for event in tuple(self._events) if event[0] >= now_ns - WINDOW_NS]
+        self._forget(now_ns)
         seconds = WINDOW_NS / 1e9
-        return sum(e[1] for e in recent) / seconds, sum(e[2] for e in recent) / seconds
+        return self._tokens / seconds, self._prompt_tokens / seconds
+
+    def _forget(self, now_ns: int) -> None:
+        while self._events and self._events[0][0] < now_ns - WINDOW_NS:
+            _, tokens, prompt_tokens = self._events.popleft()
+            self._tokens -= tokens
+            self._prompt_tokens -= prompt_tokens

@@ -7,13 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from ropeway.serving.chooser import Job
 from ropeway.serving.sequence import Finish, Sequence
-from ropeway.serving.service import FailedEvent, GenerateEvent, GenerateRequest, QueueFull
+from ropeway.serving.service import FailedEvent, GenerateEvent, GenerateRequest, QueueFull, RingUnavailable
 
-RETRY_AFTER_S = 2
-"""What a client is told to wait for when the queue is full."""
+RETRY_AFTER_S: Final = 2
+"""What a client is told to wait for when the queue is full, or the ring is not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +26,40 @@ class End:
 
 
 class Inbox:
-    """At most `limit` requests wait besides those that run. Any thread may call anything here."""
+    """At most `limit` requests wait besides those that run. Any thread may call anything here.
+
+    Every request that was taken in leaves once: by `ended`, or by `close`, which tells it so. None comes in while the
+    inbox is closed.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.wake = threading.Event()
         self._lock = threading.Lock()
+        self._emptied = threading.Condition(self._lock)
         self._mail: deque[Job | End] = deque()
         self._jobs: dict[int, Job] = {}
         self._next_id = 0
+        self._closed: str | None = None
+        """Why nobody may come in."""
 
     @property
     def live(self) -> int:
         """Requests that have not ended."""
         return len(self._jobs)
 
-    def jobs(self) -> list[Job]:
-        """Those that have not ended, oldest first."""
-        with self._lock:
-            return list(self._jobs.values())
-
     def submit(self, request: GenerateRequest, running: int, on_event: Callable[[GenerateEvent], None]) -> int:
-        """Queue a request; gives its id. `running` requests may be live beside the queue. Raises QueueFull."""
+        """Queue a request; gives its id. `running` requests may be live beside the queue.
+
+        Raises RingUnavailable, QueueFull, or ValueError with the name of a field that no ring could serve.
+        """
+        if not request.prompt:
+            raise ValueError("prompt: it has no tokens")
+        if request.max_tokens < 1:
+            raise ValueError(f"max_tokens: {request.max_tokens} is not at least 1")
         with self._lock:
+            if self._closed is not None:
+                raise RingUnavailable(self._closed, RETRY_AFTER_S)
             if len(self._jobs) >= running + self.limit:
                 raise QueueFull(f"{self.limit} requests are waiting already; try again soon", RETRY_AFTER_S)
             number = self._next_id
@@ -87,12 +99,26 @@ class Inbox:
         """A request has had its last event, or wants none."""
         with self._lock:
             self._jobs.pop(request_id, None)
+            if not self._jobs:
+                self._emptied.notify_all()
 
-    def fail_all(self, text: str) -> None:
-        """End every request with a FailedEvent: the ring that should have served them is gone."""
+    def open(self) -> None:
+        """There is a ring again: let requests in."""
         with self._lock:
+            self._closed = None
+
+    def close(self, why: str) -> None:
+        """End every request with a FailedEvent, and let none in: the ring that should have served them is gone."""
+        with self._lock:
+            self._closed = why
             failed = list(self._jobs.values())
             self._jobs.clear()
             self._mail.clear()
+            self._emptied.notify_all()
         for job in failed:
-            job.on_event(FailedEvent(text))
+            job.on_event(FailedEvent(why))
+
+    def wait_empty(self, limit_s: float) -> None:
+        """Until no request is left, or `limit_s` have passed."""
+        with self._lock:
+            self._emptied.wait_for(lambda: not self._jobs, limit_s)

@@ -2,30 +2,35 @@
 
 Pure: the standard library alone; keys come from a counter. An entry serves only once every rank has acknowledged its
 part (wire.md 7). A prompt resumes at a multiple of the part's size, so that the rows that still run do so in the parts
-that an uncached prompt would have had: the same bits.
+that an uncached prompt would have had: the same bits. So only whole pieces of that size count, and prefixes are found
+by the hash of their pieces: in time linear in the prompt, however much is kept.
 """
 
 from __future__ import annotations
 
+import hashlib
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from typing import Final
 
 from ropeway.serving.sequence import Sequence
 from ropeway.serving.slots import Prefix
 from ropeway.wire import CacheAck
 
-LEAST_ROWS = 64
+LEAST_ROWS: Final = 64
 """Shorter prefixes are quicker to read than to keep."""
+_DIGEST_BYTES: Final = 32
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One kept state: the ids of its rows, and which ranks have acknowledged their part."""
+    """One kept state. `chain` has a hash for each prefix of whole pieces, `acked` the ranks that hold their part."""
 
     key: bytes
-    tokens: tuple[int, ...]
+    chain: tuple[bytes, ...]
     bytes: int
     acked: set[int] = field(default_factory=set)
 
@@ -42,7 +47,13 @@ class PromptCache:
         self._row_bytes = row_bytes
         self.limit_bytes = limit_bytes
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._having: dict[bytes, dict[bytes, Entry]] = {}
+        """By a prefix's hash, the entries (by key) that begin with it."""
+        self._tips: dict[bytes, Entry] = {}
+        """By the hash of all its pieces, the one entry that has just these."""
         self._made = 0
+        self.kept_bytes = 0
+        """Bytes kept on all stages, as reckoned."""
         self.hits = 0
         self.misses = 0
         self.hit_tokens = 0
@@ -50,18 +61,18 @@ class PromptCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes kept on all stages, as reckoned."""
-        return sum(entry.bytes for entry in self._entries.values())
-
     def lookup(self, sequence: Sequence) -> Prefix | None:
         """The longest prefix of a prompt that can be resumed, at most all of its rows but one."""
-        best, rows = self._longest(sequence.prompt[:-1])
-        rows -= rows % self._piece
-        if best is None or rows < LEAST_ROWS:
+        if not self._entries:
             return None
-        return Prefix(best.key, rows)
+        chain = self._chain(sequence.prompt[:-1])
+        for pieces in range(len(chain), 0, -1):
+            rows = pieces * self._piece
+            if rows < LEAST_ROWS:
+                break
+            if (entry := self._usable(chain[pieces - 1])) is not None:
+                return Prefix(entry.key, rows)
+        return None
 
     def entered(self, sequence: Sequence) -> None:
         """A sequence has begun: count it, and keep what it used from going first."""
@@ -70,40 +81,32 @@ class PromptCache:
             return
         self.hits += 1
         self.hit_tokens += sequence.cached_rows
-        best, _ = self._longest(sequence.prompt[:-1])
-        if best is not None:
-            self._entries.move_to_end(best.key)
+        entry = self._usable(self._chain(sequence.prompt[: sequence.cached_rows])[-1])
+        if entry is not None:
+            self._entries.move_to_end(entry.key)
 
-    def wants(self, tokens: Items[int]) -> bool:
-        """Whether the state of these rows is worth keeping: long enough, and not held already."""
-        if len(tokens) < max(LEAST_ROWS, self._piece) or len(tokens) * self._row_bytes > self.limit_bytes:
-            return False
-        _, rows = self._longest(tuple(tokens))
-        return len(tokens) - rows >= self._piece
+    def add(self, tokens: Items[int]) -> tuple[bytes, list[bytes]] | None:
+        """Take in the state of these rows, which is about to be saved: its key, and the keys to drop for it.
 
-    def add(self, tokens: Items[int]) -> tuple[bytes, list[bytes]]:
-        """Take in an entry that is about to be saved; its key, and the keys to drop for it (subsumed or least used)."""
+        None where it is not worth keeping (short, or held already) or where there is no room: what still waits for
+        acknowledgements is not dropped.
+        """
+        size = len(tokens) * self._row_bytes
+        chain = self._chain(tokens)
+        if len(chain) * self._piece < LEAST_ROWS or size > self.limit_bytes or chain[-1] in self._having:
+            return None
+        dropped = self._room(size, chain)
+        if dropped is None:
+            return None
+        for old in dropped:
+            self._remove(old)
         self._made += 1
-        key = self._made.to_bytes(16, "little")
-        held = tuple(tokens)
-        entry = Entry(key, held, len(held) * self._row_bytes)
-        dropped = [
-            e.key
-            for e in self._entries.values()
-            if len(e.acked) == self._world and _shared(e.tokens, held) == len(e.tokens)
-        ]
-        room = self.limit_bytes - entry.bytes
-        kept = sum(e.bytes for e in self._entries.values() if e.key not in dropped)
-        for other in list(self._entries.values()):
-            if kept <= room:
-                break
-            if other.key not in dropped and len(other.acked) == self._world:
-                dropped.append(other.key)
-                kept -= other.bytes
-        for gone in dropped:
-            del self._entries[gone]
-        self._entries[key] = entry
-        return key, dropped
+        entry = Entry(self._made.to_bytes(16, "little"), chain, size)
+        self._entries[entry.key] = self._tips[chain[-1]] = entry
+        self.kept_bytes += size
+        for digest in chain:
+            self._having.setdefault(digest, {})[entry.key] = entry
+        return entry.key, [old.key for old in dropped]
 
     def acknowledge(self, rank: int, acks: Iterable[CacheAck]) -> list[bytes]:
         """A rank has kept its part, or could not; the keys that are of no use any more and should be dropped."""
@@ -115,28 +118,45 @@ class PromptCache:
             if ack.ok:
                 entry.acked.add(rank)
             else:
-                del self._entries[ack.key]
+                self._remove(entry)
                 failed.append(ack.key)
         return failed
 
-    def _longest(self, tokens: tuple[int, ...]) -> tuple[Entry | None, int]:
-        best, rows = None, 0
-        for entry in self._entries.values():
-            if len(entry.acked) == self._world and (shared := _shared(entry.tokens, tokens)) > rows:
-                best, rows = entry, shared
-        return best, rows
+    def _room(self, size: int, chain: tuple[bytes, ...]) -> list[Entry] | None:
+        """What goes for a new entry: all that it holds as well, then the least used. None where that is too little."""
+        going = {tip.key: tip for digest in chain if (tip := self._tips.get(digest)) and self._whole(tip)}
+        kept = self.kept_bytes - sum(entry.bytes for entry in going.values())
+        for key, entry in self._entries.items():
+            if kept + size <= self.limit_bytes:
+                break
+            if self._whole(entry) and key not in going:
+                going[key] = entry
+                kept -= entry.bytes
+        return list(going.values()) if kept + size <= self.limit_bytes else None
 
+    def _remove(self, entry: Entry) -> None:
+        del self._entries[entry.key], self._tips[entry.chain[-1]]
+        self.kept_bytes -= entry.bytes
+        for digest in entry.chain:
+            having = self._having[digest]
+            del having[entry.key]
+            if not having:
+                del self._having[digest]
 
-def _shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Length of the longest common prefix."""
-    limit = min(len(a), len(b))
-    if a[:limit] == b[:limit]:
-        return limit
-    low, high = 0, limit
-    while high - low > 1:
-        middle = (low + high) // 2
-        if a[:middle] == b[:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
+    def _whole(self, entry: Entry) -> bool:
+        """Every rank has its part."""
+        return len(entry.acked) == self._world
+
+    def _usable(self, digest: bytes) -> Entry | None:
+        return next(filter(self._whole, self._having.get(digest, {}).values()), None)
+
+    def _chain(self, tokens: Items[int]) -> tuple[bytes, ...]:
+        """A hash for each prefix of whole pieces, the shortest first."""
+        data = array("q", tokens).tobytes()
+        step = 8 * self._piece
+        running = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        chain: list[bytes] = []
+        for stop in range(step, len(data) + 1, step):
+            running.update(data[stop - step : stop])
+            chain.append(running.digest())
+        return tuple(chain)

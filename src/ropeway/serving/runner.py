@@ -8,12 +8,14 @@ from typing import Final
 
 from ropeway.serving.board import Board
 from ropeway.serving.chooser import Job, JobChooser
+from ropeway.serving.figures import TIMELINE_ROUNDS
 from ropeway.serving.inbox import End, Inbox
 from ropeway.serving.loop import Loop
 from ropeway.serving.prompt_cache import PromptCache
+from ropeway.serving.rounds import Scheduled
 from ropeway.serving.scheduler import Committed
 from ropeway.serving.sequence import Finish
-from ropeway.serving.service import PromptEvent, TokenEvent
+from ropeway.serving.service import FailedEvent, PromptEvent, TokenEvent
 from ropeway.wire import CacheAck, CacheAction, CacheOp
 
 IDLE_S: Final = 0.2
@@ -21,7 +23,7 @@ IDLE_S: Final = 0.2
 
 
 class Runner:
-    """Serves an inbox through a loop until told to stop."""
+    """Serves an inbox through a loop until told to stop. The loop reports to `on_acks` and `on_round`."""
 
     def __init__(self, loop: Loop, chooser: JobChooser, cache: PromptCache, inbox: Inbox, board: Board) -> None:
         self._loop = loop
@@ -29,18 +31,22 @@ class Runner:
         self._cache = cache
         self._inbox = inbox
         self._board = board
-        self._saving = False
+        self._arrived: list[Job] = []
+        """Jobs that the scheduler has not been given yet."""
+        self._saving = self._holding = False
 
     def turn(self) -> None:
         """Take in what has come, run one step, send events; sleeps for a moment where there is nothing to do.
 
         Raises RingLost, RingStopped or EngineError.
         """
-        if self._saving:
-            # A state is kept with its stream's last entry, the next to leave: who comes now can then start from it.
-            self._saving = False
-        else:
-            self._take()
+        self._take()
+        # A state is kept with its stream's last entry, the next to leave: who comes now can start from it a turn later.
+        # No longer than that, since there may be states to keep in every turn.
+        self._holding = self._saving and not self._holding
+        self._saving = False
+        if not self._holding:
+            self._admit()
         if self._loop.scheduler.idle:
             self._loop.collect()
             self._board.idle(self._loop)
@@ -58,56 +64,92 @@ class Runner:
         for key in self._cache.acknowledge(rank, acks):
             self._loop.scheduler.cache(CacheOp(CacheAction.DROP, 0, key))
 
+    def on_round(self, scheduled: Scheduled) -> None:
+        """A round has left: it is the latest of the loop's records."""
+        record = self._loop.records[-1]
+        for entry in scheduled.plan.entries:
+            job = self._chooser.jobs.get(entry.stream)
+            if job is None:
+                continue
+            job.entered_ns = job.entered_ns or record.launched_ns
+            if len(job.rounds) < TIMELINE_ROUNDS:
+                job.rounds.append(record)
+
     def _take(self) -> None:
         for mail in self._inbox.take():
             if isinstance(mail, End):
                 self._end(mail)
+            else:
+                self._chooser.jobs[mail.sequence.id] = mail
+                self._arrived.append(mail)
+
+    def _admit(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        for job in arrived:
+            if job.sequence.id not in self._chooser.jobs:
                 continue
-            self._chooser.jobs[mail.sequence.id] = mail
-            self._loop.scheduler.add(mail.sequence)
+            try:
+                self._loop.scheduler.add(job.sequence)
+            except ValueError as error:
+                self._fail(job, str(error))
 
     def _end(self, end: End) -> None:
         job = self._chooser.jobs.pop(end.request_id, None)
         if job is None:
             return
         self._loop.scheduler.finish(end.request_id, end.finish)
-        if end.finish is Finish.STOP and not self._loop.scheduler.under_way:
+        if end.finish is Finish.STOP:
             self._keep(job)
-        self._done(job, end.finish)
+        self._inbox.ended(end.request_id)
+        self._board.finished(job, end.finish)
 
     def _commit(self, committed: Committed, now: int) -> None:
         job = self._chooser.jobs.get(committed.sequence.id)
         if job is None:
             return
+        if job.error:
+            self._loop.scheduler.cancel(job.sequence.id)
+            self._fail(job, job.error)
+            return
         first = len(job.sequence.produced) - len(committed.tokens)
+        read = 0
         if not first:
             job.first_ns = now
             self._cache.entered(job.sequence)
             job.on_event(PromptEvent(job.sequence.cached_rows, tuple(job.prompt_logprobs)))
+            read = len(job.sequence.prompt) - job.sequence.cached_rows
+        self._board.produced(now, len(committed.tokens), read)
+        if committed.finish is not None:
+            # Before its last event: whoever hears that may come back at once, and finds a place in the queue.
+            self._inbox.ended(job.sequence.id)
         last = len(committed.tokens) - 1
         for index, token in enumerate(committed.tokens):
             logprob = job.chosen.pop(first + index, None)
             job.on_event(TokenEvent(token, logprob, committed.finish if index == last else None))
-        self._board.produced(now, len(committed.tokens), 0 if first else len(job.sequence.prompt))
         if committed.finish is not None:
             del self._chooser.jobs[job.sequence.id]
             self._keep(job)
-            self._done(job, committed.finish)
+            self._board.finished(job, committed.finish)
+
+    def _fail(self, job: Job, why: str) -> None:
+        """End one job alone, without a finish."""
+        del self._chooser.jobs[job.sequence.id]
+        self._inbox.ended(job.sequence.id)
+        job.on_event(FailedEvent(why))
+        self._board.finished(job, Finish.CANCELLED)
 
     def _keep(self, job: Job) -> None:
         """Have every stage keep what it holds of a stream that ends, where another prompt may begin the same way.
 
-        The last token of a reply has not run, so its row is not there.
+        The last token of a reply has not run, or may not be counted on: its row is left out.
         """
-        rows = (*job.sequence.prompt, *job.sequence.produced[:-1])
-        if not job.sequence.produced or job.sequence.every_row or not self._cache.wants(rows):
+        if not job.sequence.produced or job.sequence.every_row:
             return
-        key, dropped = self._cache.add(rows)
+        kept = self._cache.add((*job.sequence.prompt, *job.sequence.produced[:-1]))
+        if kept is None:
+            return
+        key, dropped = kept
         self._saving = True
         self._loop.scheduler.cache(CacheOp(CacheAction.SAVE, job.sequence.id, key))
         for old in dropped:
             self._loop.scheduler.cache(CacheOp(CacheAction.DROP, 0, old))
-
-    def _done(self, job: Job, finish: Finish) -> None:
-        self._inbox.ended(job.sequence.id)
-        self._board.finished(job, finish, self._loop)

@@ -22,6 +22,7 @@ class Stage:
         c = engine.capacities
         self._table = SlotTable(c.parallel, c.context, c.kv_rows, chunk=c.chunk, max_rows=c.max_rows)
         self._kept: dict[bytes, bytes] = {}
+        self._acks: list[CacheAck] = []
 
     @property
     def held_rows(self) -> int:
