@@ -69,10 +69,10 @@ class HandRing:
         return self.ranks[rank]
 
     def start(self, *more: str, stage_flags: tuple[str, ...] = ("--context", "32000")) -> Mapping[int, Process]:
-        """Start every rank, the last one first; rank 0 with `more`."""
-        for rank in range(self.world - 1, 0, -1):
-            self.stage(rank, *stage_flags)
+        """Start every rank; rank 0 with `more`."""
         self.run(*(more or LONG))
+        for rank in range(1, self.world):
+            self.stage(rank, *stage_flags)
         return self.ranks
 
     def stream(self, characters: int = 20) -> None:

@@ -64,6 +64,7 @@ def say(rank: int, text: str) -> None:
 def run_stage(placement: Placement, setup: RankSetup) -> int:
     """Be rank 1 or higher until the ring ends; gives the exit status."""
     rank = setup.rank
+    who = f"rank {rank} ({setup.addresses[rank]})"
     try:
         ring = join(ring_config(placement, setup), lambda ring: ring.on_end(lambda: leave_soon(rank, ring)))
     except (ValueError, OSError) as error:
@@ -77,16 +78,16 @@ def run_stage(placement: Placement, setup: RankSetup) -> int:
     except RingEnded as error:
         return _ended(rank, error)
     except (EngineError, CheckpointError, MemoryError) as error:
-        ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank}: {error or 'out of memory'}")
+        ring.fail(ErrorCode.ENGINE_FAILED, f"{who}: {error or 'out of memory'}")
         return _ended(rank, error)
     except ProtocolError as error:
-        ring.fail(error.code, f"rank 0 sent a plan that rank {rank} cannot run: {error.detail}", rank=0)
+        ring.fail(error.code, f"rank 0 sent a plan that {who} cannot run: {error.detail}", rank=0)
         return _ended(rank, error)
     except KeyboardInterrupt:
-        ring.fail(ErrorCode.PEER_LOST, f"rank {rank} was interrupted")
+        ring.fail(ErrorCode.PEER_LOST, f"{who} was interrupted")
         raise
     except Exception as error:
-        ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank} has failed: {error!r}")
+        ring.fail(ErrorCode.ENGINE_FAILED, f"{who} has failed: {error!r}")
         raise
     finally:
         ring.close()

@@ -152,7 +152,7 @@ def open_ring(
             finally:
                 stage.engine.close()
         except (EngineError, CheckpointError) as error:
-            ring.fail(ErrorCode.ENGINE_FAILED, f"rank 0: {error}")
+            ring.fail(ErrorCode.ENGINE_FAILED, f"rank 0 ({setup.addresses[0]}): {error}")
             raise
         except (KeyboardInterrupt, GeneratorExit, SystemExit, ValueError):
             ring.stop()  # rank 0 leaves, and nothing is wrong with the ring
