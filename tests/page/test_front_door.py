@@ -18,6 +18,8 @@ from ropeway.api.settings import digest
 class Ringed(FakeService):
     """Has a ring to show."""
 
+    model_id = "SmolLM2-135M-Instruct"
+
     def ring(self) -> dict[str, object]:
         return ring_at(3, 2, Load()) | {"state": self.state().value, "detail": ""}
 
@@ -37,8 +39,7 @@ def test_the_page_talks_to_the_real_api(tab: Tab, live: Live) -> None:
     tab.type("a-long-key")
     tab.press("Enter")
     tab.until("document.body.dataset.state === 'ready' && document.querySelectorAll('.house').length === 2")
-    model = ring_at(0)["model"]["id"]
-    assert tab.run("document.querySelector('#model').innerText").startswith(model)
+    assert tab.run("document.querySelector('#model').innerText").startswith(service.model_id)
     tab.run("document.querySelector('#set-max').value = '100'")
     ask(tab)
     tab.until(f"['done', 'failed'].includes({LAST}.dataset.phase)")

@@ -10,7 +10,7 @@ import { Turn } from "./turn.js";
 const MOST_TRIES = 8;
 
 export class Chat {
-  /** @param {{headers: () => Record<string, string>, onKey: () => void, onFinished: () => void}} owner */
+  /** @param {{headers: () => Record<string, string>, onKey: () => void, onEnded: () => void}} owner */
   constructor(owner) {
     this.owner = owner;
     this.model = "";
@@ -90,7 +90,6 @@ export class Chat {
     try {
       await this.attempt(turn, messages, stopper.signal);
       say(byId("chat-status"), `Reply: ${turn.content.slice(0, 600)}`);
-      this.owner.onFinished();
     } catch (error) {
       if (stopper.signal.aborted) turn.stopped();
       else this.failed(turn, error);
@@ -98,6 +97,7 @@ export class Chat {
       if (this.stopper === stopper) this.stopper = null;
       this.refresh();
       this.follow();
+      this.owner.onEnded();
     }
   }
 

@@ -29,7 +29,7 @@ const figures = new Figures(byId("figures"));
 const streams = new Streams(byId("streams"), byId("streams-count"));
 const timeline = new Timeline(byId("timeline"), byId("timeline-aside"));
 const recent = new Recent(byId("recent"), (request) => timeline.show(request));
-const chat = new Chat({ headers, onKey: () => askForKey(true), onFinished: () => poller.now() });
+const chat = new Chat({ headers, onKey: () => askForKey(true), onEnded: () => poller.now() });
 const notice = new Notice(byId("notice"), byId("state"), byId("state-word"), () => poller.now());
 const poller = poll({
   headers,
