@@ -19,6 +19,7 @@ from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.families import kv_row_bytes
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.engines.base import EngineError
+from ropeway.launch.parts import part_size
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.board import Board, StageCard
@@ -76,6 +77,7 @@ class Replica:
         self._options = options
         self._speech = Speech(placement.path)
         self._inbox = Inbox(options.queue)
+        self._part = 0
         flags = placement.options
         name = options.model_id or self._speech.name
         self._board = Board(placement.layout, name, flags.context, flags.parallel, options.queue)
@@ -216,10 +218,14 @@ class Replica:
     def _runner(self, rank0: Rank0) -> Runner:
         layout = rank0.placement.layout
         row_bytes = kv_row_bytes(GgufFile.open(rank0.placement.path)) * layout.layers
+        if not self._part:
+            # Once for all rings of this replica: other parts could mean other bits.
+            self._part = part_size(rank0, self.context)
         chooser = JobChooser()
         loop = rank0.loop(
             chooser,
             groups=self._options.groups,
+            part=self._part,
             lookup=lambda sequence: cache.lookup(sequence),
             on_acks=lambda rank, acks: runner.on_acks(rank, acks),
             on_round=lambda scheduled, _work: runner.on_round(scheduled),
