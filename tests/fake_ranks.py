@@ -52,15 +52,20 @@ class Verifier:
 
 
 class FakeRing:
-    """A ring that is ready. `stages` and `engines` are every rank's, `ends` how each follower's ring has ended.
+    """A ring that is ready. `stages` and `engines` are every rank's, `rings` and `ends` those of ranks 1 and up.
 
-    `pool` is for what a test wants done beside the ring.
+    An end is what a follower's ring has ended with. `pool` is for what a test wants done beside the ring.
     """
 
     def __init__(
-        self, rank0: Rank0, stages: list[Stage], ends: list[Future[Exception]], pool: ThreadPoolExecutor
+        self,
+        rank0: Rank0,
+        stages: list[Stage],
+        rings: list[Ring],
+        ends: list[Future[Exception]],
+        pool: ThreadPoolExecutor,
     ) -> None:
-        self.rank0, self.ends, self.pool = rank0, ends, pool
+        self.rank0, self.rings, self.ends, self.pool = rank0, rings, ends, pool
         self.stages = [rank0.stage, *stages]
         self.engines = [stage.engine for stage in self.stages if isinstance(stage.engine, FakeEngine)]
         self.layout = rank0.placement.layout
@@ -134,14 +139,15 @@ def fake_ring(
         call(engine)
     if world == 1:
         with ThreadPoolExecutor(1) as pool:
-            yield FakeRing(_rank0(placement, stages[0], None), [], [], pool)
+            yield FakeRing(_rank0(placement, stages[0], None), [], [], [], pool)
         return
     here = Place(layout, round_s=round_s)
     with contextlib.closing(here), ThreadPoolExecutor(world + 1, "fake rank") as pool:
-        ends = [pool.submit(_follow, here, stages[rank], rank) for rank in range(1, world)]
+        rings: Future[list[Ring]] = pool.submit(_join_all, here, shape)
+        ends = [pool.submit(_follow, rings, here.layout, stages[rank], rank) for rank in range(1, world)]
         try:
             with join(here.config(0, max_rows=shape.max_rows, chunk=shape.chunk)) as ring:
-                yield FakeRing(_rank0(placement, stages[0], ring), stages[1:], ends, pool)
+                yield FakeRing(_rank0(placement, stages[0], ring), stages[1:], rings.result(), ends, pool)
         except BaseException as error:
             for rank, end in enumerate(ends, 1):
                 error.add_note(f"rank {rank}: {end.exception() or end.result()!r}")
@@ -159,16 +165,21 @@ def _rank0(placement: Placement, stage: Stage, ring: Ring | None) -> Rank0:
     return Rank0(placement, stage, ring, facts)
 
 
-def _follow(here: Place, stage: Stage, rank: int) -> Exception:
+def _join_all(here: Place, shape: Shape) -> list[Ring]:
+    """Ranks 1 and up."""
+    configs = [here.config(rank, max_rows=shape.max_rows, chunk=shape.chunk) for rank in range(1, here.layout.world)]
+    with ThreadPoolExecutor(len(configs)) as pool:
+        return list(pool.map(join, configs))
+
+
+def _follow(rings: Future[list[Ring]], layout: Layout, stage: Stage, rank: int) -> Exception:
     """What a rank's process does."""
-    engine = stage.engine
-    shape = engine.capacities
-    ring = join(here.config(rank, max_rows=shape.max_rows, chunk=shape.chunk))
+    ring = rings.result()[rank - 1]
     try:
-        ring.describe(describe_stage(here.layout, rank, engine))
-        engine.load()
-        ring.ready(Ready(rank, 1, 0, engine.weights_bytes))
-        follow(ring, stage, here.layout, rank)
+        ring.describe(describe_stage(layout, rank, stage.engine))
+        stage.engine.load()
+        ring.ready(Ready(rank, 1, 0, stage.engine.weights_bytes))
+        follow(ring, stage, layout, rank)
     except RingEnded as end:
         return end
     except EngineError as error:

@@ -1,0 +1,452 @@
+"""A served ring that is lost, comes back or gives up, and requests that hear of it just once. Rings of threads."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fake_engine import Shape, reply_alone
+from fake_ranks import FakeRing, Gate, fake_ring, layout_of, placement_of
+from ropeway.engines.base import EngineError
+from ropeway.launch import replica as replica_file
+from ropeway.launch.rank0 import Rank0
+from ropeway.launch.replica import Replica, ReplicaOptions
+from ropeway.serving.runner import Runner
+from ropeway.serving.sequence import Finish
+from ropeway.serving.service import (
+    FailedEvent,
+    GenerateEvent,
+    GenerateRequest,
+    PromptTooLong,
+    QueueFull,
+    RingUnavailable,
+    ServiceState,
+    TokenEvent,
+)
+from ropeway.transport import RingStopped
+from ropeway.wire import ErrorCode
+from serving.served import Client
+from tiny_gguf import write_tiny
+from transport.rings import wait_until
+
+SHAPE = Shape(context=400, max_rows=400, parallel=4)
+QUICK = ReplicaOptions(pause_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+class Rings:
+    """Brings fake rings up, as often as asked; `refuse` is raised instead while it is set."""
+
+    def __init__(self, world: int) -> None:
+        self.placement = placement_of(SHAPE, layout_of(SHAPE, world))
+        self.world = world
+        self.asked = 0
+        self.made: list[FakeRing] = []
+        self.refuse: Exception | None = None
+        self.before: Callable[[], None] = lambda: None
+        self.behind: Callable[[], None] = lambda: None
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[Rank0]:
+        self.asked += 1
+        self.before()
+        if self.refuse is not None:
+            raise self.refuse
+        try:
+            with fake_ring(self.world, SHAPE, placement=self.placement) as ring:
+                self.made.append(ring)
+                yield ring.rank0
+        finally:
+            self.behind()
+
+    def lose(self, text: str = "rank 1 has lost its mind") -> None:
+        """The latest ring fails from its last rank on."""
+        self.made[-1].rings[-1].fail(ErrorCode.ENGINE_FAILED, text)
+
+
+class Place:
+    """A replica on fake rings, started; stopped at the end."""
+
+    def __init__(self, model: Path, options: ReplicaOptions = QUICK, world: int = 2) -> None:
+        self.rings = Rings(world)
+        placement = self.rings.placement
+        placement = type(placement)(model, placement.layout, placement.options)
+        self.rings.placement = placement
+        self.replica = Replica(placement, self.rings, options)
+
+    def __enter__(self) -> Place:
+        self.replica.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.replica.stop(drain_s=0)
+
+    def ready(self, rings: int = 1) -> FakeRing:
+        """Wait for a ring, the so-many-th."""
+        wait_until(lambda: len(self.rings.made) >= rings and self.replica.state() is ServiceState.READY)
+        return self.rings.made[-1]
+
+    def ask(self, first: int, size: int = 5, max_tokens: int = 20, client: type[Client] = Client) -> Client:
+        one = client(GenerateRequest((first, *range(1, size)), max_tokens))
+        one.id = self.replica.submit(one.request, one)
+        return one
+
+    def judge(self, client: Client) -> None:
+        """The whole reply, and no other."""
+        wait_until(lambda: client.ended)
+        assert client.failed is None
+        prompt = client.request.prompt
+        assert client.tokens == reply_alone(prompt, client.request.max_tokens, SHAPE.layers)
+
+
+def test_from_start_to_stop(model: Path) -> None:
+    with Place(model, ReplicaOptions(queue=1)) as place:
+        replica = place.replica
+        ring = place.ready()
+        assert json.loads(json.dumps(replica.ring()))["state"] == "ready"
+        assert (replica.model_id, replica.context) == ("tiny", SHAPE.context)
+        assert replica.fingerprint == replica.ring()["placement"]
+        assert (replica.bos, replica.eos, replica.tokenizer.size) == ("<|im_start|>", "<|im_end|>", 320)
+        assert "<|im_start|>" in replica.chat_template
+        place.judge(place.ask(7))
+        with pytest.raises(PromptTooLong) as caught:
+            place.ask(1, SHAPE.context)
+        assert (caught.value.prompt_tokens, caught.value.context) == (SHAPE.context, SHAPE.context)
+        gate = Gate()
+        ring.engines[0].before_forward = gate
+        clients = [place.ask(first) for first in range(SHAPE.parallel + 1)]
+        with pytest.raises(QueueFull):
+            place.ask(9)
+        gate.open()
+        for client in clients:
+            place.judge(client)
+        replica.end(clients[0].id, Finish.CANCELLED)
+        replica.end(10_000, Finish.CANCELLED)
+    assert replica.state() is ServiceState.DRAINING
+    assert [type(end.result()) for end in ring.ends] == [RingStopped]
+    with pytest.raises(RingUnavailable):
+        place.ask(1)
+
+
+def test_before_there_is_a_ring_nobody_waits(model: Path) -> None:
+    gate = Gate()
+    place = Place(model)
+    place.rings.before = gate
+    with place:
+        assert gate.reached.wait(10)
+        assert place.replica.state() is ServiceState.STARTING
+        with pytest.raises(RingUnavailable, match="the ring is starting"):
+            place.ask(1)
+        gate.open()
+        place.ready()
+        place.judge(place.ask(1))
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_loss_under_load_ends_every_request_once_and_the_ring_comes_back(model: Path, world: int) -> None:
+    with Place(model, world=world) as place:
+        ring = place.ready()
+        clients = [place.ask(first, 5 + 30 * (first % 3), 300) for first in range(12)]
+        wait_until(lambda: sum(bool(client.tokens) for client in clients) >= SHAPE.parallel)
+        place.rings.lose()
+        wait_until(lambda: all(client.ended for client in clients))
+        for client in clients:
+            assert client.failed is not None
+            assert "lost its mind" in client.failed.text
+            expected = reply_alone(client.request.prompt, 300, SHAPE.layers)
+            assert client.tokens == expected[: len(client.tokens)]
+        assert place.ready(2) is not ring
+        place.judge(place.ask(3))
+        shown = place.replica.ring()
+        assert (shown["state"], shown["detail"]) == ("ready", "")
+
+
+def test_a_loss_is_told_before_what_is_left_is_put_away(model: Path) -> None:
+    gate = Gate()
+    with Place(model) as place:
+        place.ready()
+        place.judge(place.ask(1))
+        client = place.ask(2, max_tokens=390)
+        place.rings.behind = gate
+        wait_until(lambda: bool(client.tokens))
+        place.rings.lose()
+        assert gate.reached.wait(10)
+        assert client.failed is not None
+        assert place.replica.state() is ServiceState.RESTARTING
+        with pytest.raises(RingUnavailable, match="lost its mind") as caught:
+            place.ask(1)
+        assert caught.value.retry_after_s > 0
+        shown = place.replica.ring()
+        assert shown["streams"] == []
+        assert shown["slots"] == {"used": 0, "total": SHAPE.parallel}
+        place.rings.behind = lambda: None
+        gate.open()
+        place.ready(2)
+
+
+def test_an_idle_ring_that_is_lost_is_noticed_at_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropeway.serving.runner.IDLE_S", 60.0)
+    with Place(model) as place:
+        place.ready()
+        place.rings.lose()
+        place.ready(2)
+        place.judge(place.ask(1))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_engine_that_fails_costs_a_restart(model: Path, rank: int) -> None:
+    def fail() -> None:
+        raise EngineError("out of memory")
+
+    with Place(model) as place:
+        place.ready().engines[rank].before_forward = fail
+        client = place.ask(1)
+        wait_until(lambda: client.ended)
+        assert client.failed is not None
+        assert "out of memory" in client.failed.text
+        place.ready(2)
+        place.judge(place.ask(1))
+
+
+def test_restarts_in_a_row_are_bounded(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR), Place(model, ReplicaOptions(restarts=3, pause_s=0.0)) as place:
+        place.ready()
+        place.rings.refuse = EngineError("no such device")
+        place.rings.lose()
+        wait_until(lambda: place.replica.state() is ServiceState.FAILED)
+        assert place.rings.asked == 4
+        with pytest.raises(RingUnavailable, match="given up after 3 restarts; the last: no such device"):
+            place.ask(1)
+        assert place.replica.ring()["state"] == "failed"
+
+
+@pytest.mark.parametrize(("stable_s", "ended"), [(-1.0, ServiceState.READY), (1e9, ServiceState.FAILED)])
+def test_a_ring_that_was_stable_may_be_lost_again(
+    model: Path, monkeypatch: pytest.MonkeyPatch, stable_s: float, ended: ServiceState
+) -> None:
+    monkeypatch.setattr(replica_file, "STABLE_S", stable_s)
+    with Place(model, ReplicaOptions(restarts=2, pause_s=0.0)) as place:
+        for ring in range(1, 4):
+            place.ready(ring)
+            place.rings.lose()
+        wait_until(lambda: len(place.rings.made) + (place.replica.state() is ServiceState.FAILED) == 4)
+        wait_until(lambda: place.replica.state() is ended)
+
+
+def test_a_bring_up_that_takes_long_was_not_stable(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_file, "STABLE_S", -1.0)
+    place = Place(model, ReplicaOptions(restarts=2, pause_s=0.0))
+    place.rings.refuse = OSError("nobody there")
+    with place:
+        wait_until(lambda: place.replica.state() is ServiceState.FAILED)
+        assert place.rings.asked == 3
+
+
+def test_a_fault_of_ours_costs_a_restart_and_is_not_told(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    turn, faults = Runner.turn, itertools.count()
+
+    def faulty(self: Runner) -> None:
+        turn(self)
+        if self._chooser.jobs and next(faults) == 0:
+            raise KeyError("secret")
+
+    monkeypatch.setattr(Runner, "turn", faulty)
+    with Place(model) as place:
+        place.ready()
+        client = place.ask(1, max_tokens=390)
+        wait_until(lambda: client.ended)
+        assert client.failed is not None
+        assert client.failed.text == "the server has failed (KeyError)"
+        place.ready(2)
+        place.judge(place.ask(1))
+    assert "secret" in caplog.text
+
+
+def test_draining_lets_the_running_ones_end(model: Path) -> None:
+    with Place(model) as place, ThreadPoolExecutor(1) as pool:
+        ring = place.ready()
+        clients = [place.ask(first, max_tokens=30) for first in range(7)]
+        wait_until(lambda: bool(clients[0].tokens))
+        stopping = pool.submit(place.replica.stop, 30)
+        wait_until(lambda: place.replica.state() is ServiceState.DRAINING)
+        with pytest.raises(RingUnavailable, match="being stopped"):
+            place.ask(1)
+        stopping.result(30)
+        for client in clients:
+            place.judge(client)
+        assert [type(end.result()) for end in ring.ends] == [RingStopped]
+
+
+def test_what_a_drain_cannot_wait_for_is_told(model: Path) -> None:
+    with Place(model) as place:
+        place.ready()
+        clients = [place.ask(first, max_tokens=380) for first in range(6)]
+        wait_until(lambda: bool(clients[0].tokens))
+        place.replica.stop(drain_s=0)
+        assert [client.failed for client in clients] == [FailedEvent("the server is being stopped")] * 6
+
+
+def test_a_loss_while_draining_ends_it(model: Path) -> None:
+    with Place(model) as place, ThreadPoolExecutor(1) as pool:
+        place.ready()
+        client = place.ask(1, max_tokens=390)
+        wait_until(lambda: bool(client.tokens))
+        stopping = pool.submit(place.replica.stop, 60)
+        wait_until(lambda: place.replica.state() is ServiceState.DRAINING)
+        place.rings.lose()
+        stopping.result(20)
+        assert client.failed is not None
+        assert place.rings.asked == 1
+        assert place.replica.state() is ServiceState.DRAINING
+
+
+def test_stopping_does_not_wait_for_a_ring_that_does_not_come(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_file, "LEAVE_S", 0.01)
+    gate = Gate()
+    place = Place(model)
+    place.rings.before = gate
+    with place:
+        assert gate.reached.wait(10)
+        place.replica.stop(drain_s=30)
+        gate.open()
+        place.replica._thread.join(20)
+        assert not place.replica._thread.is_alive()
+        with pytest.raises(RingUnavailable):
+            place.ask(1)
+
+
+def test_stopping_between_two_tries_and_before_the_first(model: Path) -> None:
+    with Place(model, ReplicaOptions(pause_s=1000.0)) as place:
+        place.ready()
+        place.rings.lose()
+        wait_until(lambda: place.replica.state() is ServiceState.RESTARTING)
+        place.replica.stop(drain_s=30)
+        assert place.rings.asked == 1
+    never = Place(model)
+    never.replica.stop(drain_s=30)
+    assert never.rings.asked == 0
+
+
+def test_requests_that_race_with_losses_all_hear_of_their_end(model: Path) -> None:
+    """Threads submit, hang up and read the board all the time, while one ring after another is lost."""
+    heard: list[Client] = []
+    stop = threading.Event()
+
+    def clients(place: Place, first: int) -> None:
+        for number in itertools.count(first):
+            if stop.is_set():
+                return
+            try:
+                client = place.ask(number % 50, 3 + number % 40, 1 + number % 30)
+            except (RingUnavailable, QueueFull):
+                stop.wait(0.001)
+                continue
+            heard.append(client)
+            if number % 7 == 0:
+                client.gone = True
+                place.replica.end(client.id, Finish.CANCELLED)
+
+    def watch(place: Place) -> None:
+        while not stop.wait(0.001):
+            json.dumps(place.replica.ring())
+
+    options = ReplicaOptions(queue=16, cache_bytes=400 * 512, restarts=100, pause_s=0.0, groups=2)
+    with Place(model, options) as place, ThreadPoolExecutor(5) as pool:
+        place.ready()
+        busy = [pool.submit(clients, place, 1000 * thread) for thread in range(3)] + [pool.submit(watch, place)]
+        for lost in range(1, 13):
+            place.ready(lost)
+            due = len(heard) + 10
+            while len(heard) < due:
+                stop.wait(0.001)
+            place.rings.lose()
+        stop.set()
+        for one in busy:
+            one.result(20)
+        wait_until(lambda: all(client.ended or client.gone for client in heard))
+        place.ready(13)
+        wait_until(lambda: not place.replica._inbox.live)
+        place.judge(place.ask(1))
+    assert any(client.failed for client in heard)
+    assert any(client.finish for client in heard)
+    for client in heard:
+        whole = reply_alone(client.request.prompt, client.request.max_tokens, SHAPE.layers)
+        assert client.tokens == (whole if client.finish else whole[: len(client.tokens)])
+
+
+def test_a_client_that_is_called_back_may_ask_again(model: Path) -> None:
+    """From inside its last event, on the loop's thread: also from inside the one that tells of a loss."""
+    answers: list[object] = []
+
+    class Again(Client):
+        def __call__(self, event: GenerateEvent) -> None:
+            super().__call__(event)
+            if isinstance(event, FailedEvent) or (isinstance(event, TokenEvent) and event.finish):
+                try:
+                    answers.append(place.ask(1))
+                except RingUnavailable as error:
+                    answers.append(error)
+
+    with Place(model) as place:
+        place.ready()
+        place.ask(3, client=Again)
+        wait_until(lambda: bool(answers))
+        assert isinstance(answers[0], Client)
+        place.judge(answers[0])
+        client = place.ask(3, max_tokens=390, client=Again)
+        wait_until(lambda: bool(client.tokens))
+        place.rings.lose()
+        wait_until(lambda: len(answers) > 1)
+        assert isinstance(answers[1], RingUnavailable)
+
+
+def test_a_second_prompt_starts_from_the_first(model: Path) -> None:
+    with Place(model, ReplicaOptions(cache_bytes=1 << 20)) as place:
+        place.ready()
+        first = place.ask(1, 100)
+        place.judge(first)
+        again = place.ask(1, 100)
+        place.judge(again)
+        assert first.prompt is not None
+        assert again.prompt is not None
+        assert (first.prompt.cached_tokens, again.prompt.cached_tokens) == (0, 96)
+        wait_until(lambda: place.replica.ring()["prompt_cache"] != {})
+        place.rings.lose()
+        place.ready(2)
+        after = place.ask(1, 100)
+        place.judge(after)
+        assert after.prompt is not None
+        assert after.prompt.cached_tokens == 0
+
+
+def test_a_ring_of_one_is_served_without_any_connection(model: Path) -> None:
+    with Place(model, world=1) as place:
+        ring = place.ready()
+        place.judge(place.ask(1))
+
+        def fail() -> None:
+            raise EngineError("out of luck")
+
+        ring.engines[0].before_forward = fail
+        client = place.ask(2)
+        wait_until(lambda: client.ended)
+        assert client.failed == FailedEvent("out of luck")
+        place.ready(2)
+        started = time.monotonic()
+        place.judge(place.ask(2))
+        assert time.monotonic() - started < 10
