@@ -1,23 +1,29 @@
 """What a round costs: a straight line through the measured times of decode rounds, seconds against rows.
 
-Pure: the standard library alone; times are arguments. The line is what a small Kalman filter believes: it follows a
-machine that gets slower or faster, learns most from rounds whose rows differ from the usual, and is not thrown off by
-one round that was held up.
+Pure: the standard library alone; times are arguments. A small Kalman filter holds two beliefs: the time of a round of
+one row, and what each further row costs as a share of that. So it follows a machine that gets slower or faster as a
+whole, learns about rows only from rounds that have several, and is not thrown off by one round that was held up.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-FIRST_ROW_SHARE: Final = 0.5
-"""What one more row is believed to cost at first, as a share of a round of one row: the worst of the usual cases, since
-a long trip or a graphics card makes rows nearly free and a lone CPU does not."""
+FIRST_SHARE: Final = 0.5
+"""What a further row is believed to cost at first: near the worst of the usual cases, since a long trip or a graphics
+card makes rows nearly free and a lone CPU does not."""
+MOST_SHARE: Final = 1.0
+"""No row costs more than a round of its own."""
 
 NOISE: Final = 0.15
-"""Spread of a round's time about the line, as a share of it."""
-BASE_DRIFT: Final = 0.05
-ROW_DRIFT: Final = 0.01
-"""How far base and row may move from one round to the next, as shares of a round of one row."""
+"""Spread of a round's time about the line."""
+DRIFT: Final = 0.05
+SHARE_DRIFT: Final = 0.01
+"""How far the two beliefs may move from one round to the next; these and the ones below are natural logarithms' units
+for the time, plain numbers for the share."""
+FIRST_SPREAD: Final = 0.4
+FIRST_SHARE_SPREAD: Final = 0.3
 FARTHEST: Final = 3.0
 """A round farther off than so many standard deviations counts as one that is just so far off."""
 SHORTEST_S: Final = 1e-9
@@ -25,52 +31,43 @@ SHORTEST_S: Final = 1e-9
 
 
 class CostLine:
-    """Seconds of a decode round by its rows: `base_s + row_s * rows`."""
+    """Seconds of a round by its rows: `single_s * (1 + share * (rows - 1))`."""
 
     def __init__(self) -> None:
-        self.rounds = 0
-        self.base_s = 0.0
-        self.row_s = 0.0
-        self._base_var = 0.0
-        self._row_var = 0.0
+        self.known = False
+        """At least one round has been measured."""
+        self.single_s = 0.0
+        self.share = FIRST_SHARE
+        self._var = FIRST_SPREAD**2
+        self._share_var = FIRST_SHARE_SPREAD**2
         self._cov = 0.0
 
     @property
-    def known(self) -> bool:
-        """At least one round has been measured."""
-        return self.rounds > 0
+    def row_s(self) -> float:
+        """Seconds of one more row."""
+        return self.single_s * self.share
 
     def at(self, rows: float) -> float:
         """Seconds of a round of so many rows, as believed."""
-        return self.base_s + self.row_s * rows
+        return self.single_s * (1 + self.share * (rows - 1))
 
     def observe(self, rows: int, seconds: float) -> None:
         """A round of `rows` rows took `seconds`."""
-        self.rounds += 1
         seconds = max(seconds, SHORTEST_S)
-        if self.rounds == 1:
-            self._begin(rows, seconds)
-            return
-        single = self.base_s + self.row_s
-        self._base_var += (BASE_DRIFT * single) ** 2
-        self._row_var += (ROW_DRIFT * single) ** 2
-        believed = self.at(rows)
-        base_gain = self._base_var + self._cov * rows
-        row_gain = self._cov + self._row_var * rows
-        spread = base_gain + row_gain * rows + (NOISE * believed) ** 2
-        limit = FARTHEST * spread**0.5
-        off = max(-limit, min(limit, seconds - believed))
-        self.base_s = max(0.0, self.base_s + base_gain / spread * off)
-        self.row_s = max(0.0, self.row_s + row_gain / spread * off)
-        self._base_var -= base_gain * base_gain / spread
-        self._row_var -= row_gain * row_gain / spread
-        self._cov -= base_gain * row_gain / spread
-
-    def _begin(self, rows: int, seconds: float) -> None:
-        single = seconds / (1 + FIRST_ROW_SHARE * (rows - 1))
-        self.row_s = FIRST_ROW_SHARE * single
-        self.base_s = single - self.row_s
-        # What is sure is the sum at these rows; how it divides is not.
-        self._row_var = (self.row_s * 0.7) ** 2
-        self._base_var = self._row_var * rows * rows + (NOISE * seconds) ** 2
-        self._cov = -self._row_var * rows
+        if not self.known:
+            self.known = True
+            self.single_s = seconds / (1 + self.share * (rows - 1))
+        self._var += DRIFT**2
+        self._share_var += SHARE_DRIFT**2
+        # The logarithm of the line moves by 1 with that of single_s, and by so much with share:
+        slope = (rows - 1) / (1 + self.share * (rows - 1))
+        gain = self._var + self._cov * slope
+        share_gain = self._cov + self._share_var * slope
+        spread = gain + share_gain * slope + NOISE**2
+        limit = FARTHEST * math.sqrt(spread)
+        off = max(-limit, min(limit, math.log(seconds / self.at(rows))))
+        self.single_s *= math.exp(gain / spread * off)
+        self.share = min(MOST_SHARE, max(0.0, self.share + share_gain / spread * off))
+        self._var -= gain * gain / spread
+        self._share_var -= share_gain * share_gain / spread
+        self._cov -= gain * share_gain / spread

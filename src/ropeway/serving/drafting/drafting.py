@@ -65,7 +65,7 @@ class Drafting:
             return ()
         behind = self._drafter.behind(sequence)
         choice = self.window.choice(sequence.id, self._reading.at(behind) if behind else 0.0)
-        if choice is None:
+        if choice is None or not choice.open:
             return ()
         started = self._clock()
         self._read(sequence, behind)
@@ -153,7 +153,8 @@ class Drafting:
 
 
 def _mean(mean: float, value: float) -> float:
-    return FADE * mean + (1 - FADE) * value
+    """The running mean with one more value; 0.0 where there was none."""
+    return FADE * mean + (1 - FADE) * value if mean else value
 
 
 def _shared(guesses: Items[int], tokens: Items[int]) -> int:
