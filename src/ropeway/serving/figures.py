@@ -54,7 +54,13 @@ def stage_shares(records: Iterable[RoundRecord], rank: int, now_ns: int, window_
 
 
 def timeline(records: Iterable[RoundRecord], world: int, start_ns: int) -> list[dict[str, object]]:
-    """Per stage, spans (kind, start ms, end ms) since `start_ns`, as /v1/ring gives them.
+    """The stages' spans as /v1/ring gives them."""
+    found = stage_spans(records, world, start_ns)
+    return [{"rank": rank, "spans": [list(span) for span in spans]} for rank, spans in enumerate(found)]
+
+
+def stage_spans(records: Iterable[RoundRecord], world: int, start_ns: int) -> list[Spans]:
+    """Per stage, spans (kind, start ms, end ms) since `start_ns`; a stage's spans do not overlap.
 
     A stage's clock is not ours: its forward is drawn behind the one before it, which is when its rows can have come.
     """
@@ -75,7 +81,7 @@ def timeline(records: Iterable[RoundRecord], world: int, start_ns: int) -> list[
                 spans[rank], "wait_send", begin + done.forward_ns, begin + done.forward_ns + done.wait_send_ns, start_ns
             )
             at = begin + done.forward_ns
-    return [{"rank": rank, "spans": [list(span) for span in found]} for rank, found in enumerate(spans)]
+    return spans
 
 
 def _add(spans: Spans, kind: str, start_ns: int, end_ns: int, zero_ns: int) -> None:
