@@ -15,7 +15,7 @@ from ropeway.serving.underway import RoundRecord
 
 WINDOW_NS: Final = 5_000_000_000
 RECENT: Final = 8
-TIMELINE_ROUNDS: Final = 400
+TIMELINE_ROUNDS: Final = 64
 """Rounds that a timeline shows at most; the first ones of a longer reply."""
 
 Spans = list[tuple[str, float, float]]
