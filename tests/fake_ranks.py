@@ -127,6 +127,7 @@ def fake_ring(
     placement: Placement | None = None,
     round_s: float = 20.0,
     prepare: Mapping[int, Callable[[FakeEngine], None]] | None = None,
+    end_tokens: frozenset[int] = frozenset(),
 ) -> Iterator[FakeRing]:
     """A ring that is ready; stopped on the way out, or failed by an error. `prepare` sets up ranks' engines."""
     shape = shape or Shape()
@@ -144,7 +145,7 @@ def fake_ring(
     here = Place(layout, round_s=round_s)
     with contextlib.closing(here), ThreadPoolExecutor(world + 1, "fake rank") as pool:
         rings: Future[list[Ring]] = pool.submit(_join_all, here, shape)
-        ends = [pool.submit(_follow, rings, here.layout, stages[rank], rank) for rank in range(1, world)]
+        ends = [pool.submit(_follow, rings, layout, stages[rank], rank, end_tokens) for rank in range(1, world)]
         try:
             with join(here.config(0, max_rows=shape.max_rows, chunk=shape.chunk)) as ring:
                 yield FakeRing(_rank0(placement, stages[0], ring), stages[1:], rings.result(), ends, pool)
@@ -172,14 +173,16 @@ def _join_all(here: Place, shape: Shape) -> list[Ring]:
         return list(pool.map(join, configs))
 
 
-def _follow(rings: Future[list[Ring]], layout: Layout, stage: Stage, rank: int) -> Exception:
+def _follow(
+    rings: Future[list[Ring]], layout: Layout, stage: Stage, rank: int, end_tokens: frozenset[int]
+) -> Exception:
     """What a rank's process does."""
     ring = rings.result()[rank - 1]
     try:
         ring.describe(describe_stage(layout, rank, stage.engine))
         stage.engine.load()
         ring.ready(Ready(rank, 1, 0, stage.engine.weights_bytes))
-        follow(ring, stage, layout, rank)
+        follow(ring, stage, layout, rank, end_tokens)
     except RingEnded as end:
         return end
     except EngineError as error:
