@@ -32,7 +32,7 @@ from ropeway.serving.service import (
     ServiceState,
     TokenEvent,
 )
-from ropeway.transport import RingStopped
+from ropeway.transport import Ring, RingStopped
 from ropeway.wire import ErrorCode
 from serving.served import Client
 from tiny_gguf import write_tiny
@@ -60,7 +60,7 @@ class Rings:
         self.behind: Callable[[], None] = lambda: None
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[Rank0]:
+    def __call__(self, begun: Callable[[Ring], None]) -> Iterator[Rank0]:
         self.asked += 1
         self.before()
         if self.refuse is not None:
@@ -68,6 +68,8 @@ class Rings:
         try:
             with fake_ring(self.world, SHAPE, placement=self.placement) as ring:
                 self.made.append(ring)
+                if ring.rank0.ring is not None:
+                    begun(ring.rank0.ring)
                 yield ring.rank0
         finally:
             self.behind()

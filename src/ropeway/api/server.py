@@ -11,7 +11,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 DRAIN_S = 10
-"""How long replies under way may go on once the server is told to stop."""
+"""How long replies under way may go on once the server is told to stop; then they end with an error event."""
+LAST_WORDS_S = 5
+"""How long a client may take, after that, to read its last event before it is cut off."""
 
 
 def is_loopback(host: str) -> bool:
@@ -48,11 +50,13 @@ def run_server(
     listener: socket.socket,
     *,
     on_ready: Callable[[int], None] | None = None,
+    on_stop: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, or, in another thread than the main one, until `stop` is set.
 
-    `on_ready` gets the port once requests are answered. The caller keeps the listener.
+    `on_ready` gets the port once requests are answered. `on_stop` is called when the server has been told to stop; it
+    must not block, and has the service end every reply within `DRAIN_S`. The caller keeps the listener.
     """
     config = uvicorn.Config(
         app,
@@ -61,25 +65,36 @@ def run_server(
         lifespan="off",
         server_header=False,
         ws="none",
-        timeout_graceful_shutdown=DRAIN_S,
+        timeout_graceful_shutdown=DRAIN_S + LAST_WORDS_S,
     )
-    server = _Server(config, listener.getsockname()[1], on_ready, stop)
+    server = _Server(config, listener.getsockname()[1], on_ready, on_stop, stop)
     server.run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, port: int, on_ready: Callable[[int], None] | None, stop: threading.Event | None
+        self,
+        config: uvicorn.Config,
+        port: int,
+        on_ready: Callable[[int], None] | None,
+        on_stop: Callable[[], None] | None,
+        stop: threading.Event | None,
     ) -> None:
         super().__init__(config)
         self._port = port
         self._on_ready = on_ready
+        self._on_stop = on_stop
         self._stop = stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self._on_ready is not None and self.started:
             self._on_ready(self._port)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._on_stop is not None:
+            self._on_stop()
+        await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or (self._stop is not None and self._stop.is_set())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -58,6 +59,7 @@ def serve(
     With --ring this is rank 0; the others run `ropeway stage` with the same flags.
     """
     from ropeway.api import Settings, create_app, open_listener, read_api_keys, run_server
+    from ropeway.api.server import DRAIN_S
     from ropeway.api.settings import LOOPBACK_NAMES
 
     logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s")
@@ -85,9 +87,15 @@ def serve(
         )
         app = create_app(replica, Settings(api_keys=keys, hosts=None if keys or no_auth else LOOPBACK_NAMES))
         replica.start()
+        drain = threading.Thread(target=replica.drain, args=(DRAIN_S,), name="drain", daemon=True)
         try:
             with suppress(Interrupted):
-                run_server(app, listener, on_ready=lambda at: typer.echo(f"ropeway: http://{host}:{at}", err=True))
+                run_server(
+                    app,
+                    listener,
+                    on_ready=lambda at: typer.echo(f"ropeway: http://{host}:{at}", err=True),
+                    on_stop=drain.start,
+                )
         finally:
             replica.stop(drain_s=0)
             listener.close()
@@ -100,7 +108,7 @@ class _Opener:
         self._placement = placement
         self._setup = None if ring is None else ring_setup(0, ring, key, listen)
 
-    def __call__(self, begun: Callable[[Ring], None] = lambda _: None) -> AbstractContextManager[Rank0]:
+    def __call__(self, begun: Callable[[Ring], None]) -> AbstractContextManager[Rank0]:
         if self._setup is None:
             return open_local(self._placement, begun=begun)
         return open_ring(self._placement, self._setup, begun)

@@ -37,7 +37,7 @@ from ropeway.serving.service import (
     Tokenizer,
 )
 from ropeway.serving.speech import Speech
-from ropeway.transport import RingEnded
+from ropeway.transport import Ring, RingEnded
 
 STABLE_S: Final = 60.0
 """A ring that was ready for so long may be restarted as often as at first."""
@@ -66,12 +66,14 @@ class ReplicaOptions:
     model_id: str = ""
 
 
+Opener = Callable[[Callable[[Ring], None]], AbstractContextManager[Rank0]]
+"""What brings a ring up, and gives it away to a function before bring-up, as `open_local` and `open_ring` do."""
+
+
 class Replica:
     """Rank 0 as the API sees it. `open_ring` brings a ring up, or raises; it is called again after a loss."""
 
-    def __init__(
-        self, placement: Placement, open_ring: Callable[[], AbstractContextManager[Rank0]], options: ReplicaOptions
-    ) -> None:
+    def __init__(self, placement: Placement, open_ring: Opener, options: ReplicaOptions) -> None:
         self._placement = placement
         self._open_ring = open_ring
         self._options = options
@@ -85,25 +87,30 @@ class Replica:
         self._leaving = threading.Event()
         self._ready_at = math.inf
         """Since when the ring is ready (time.monotonic)."""
+        self._ring: Ring | None = None
+        """The ring that is there or being brought up."""
         self._thread = threading.Thread(target=self._serve, name="ropeway loop", daemon=True)
 
     def start(self) -> None:
         """Begin to bring the ring up; returns at once."""
         self._thread.start()
 
-    def stop(self, drain_s: float = DRAIN_S) -> None:
-        """Take no more requests, let the running ones end within `drain_s`, then stop the ring.
-
-        A ring that is being brought up just now is not waited for longer than `LEAVE_S`.
-        """
+    def drain(self, limit_s: float = DRAIN_S) -> None:
+        """Take no more requests, let the running ones end within `limit_s`, and fail what is left then."""
         self._board.become(ServiceState.DRAINING, "the server is being stopped")
         self._draining.set()
-        self._inbox.wait_empty(drain_s)
+        self._inbox.wait_empty(limit_s)
+        self._inbox.close(self._board.detail)
+
+    def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Drain, then stop the ring. One that is being brought up just now is not waited for longer than `LEAVE_S`."""
+        self.drain(drain_s)
         self._leaving.set()
         self._inbox.wake.set()
+        if self._ring is not None and self._ready_at == math.inf:
+            self._ring.stop()
         if self._thread.ident is not None:
             self._thread.join(LEAVE_S)
-        self._inbox.close(self._board.detail)
         if not self._thread.is_alive():
             self._speech.close()
 
@@ -187,7 +194,7 @@ class Replica:
     def _one_ring(self) -> str:
         """Bring a ring up and serve until it ends; why it ended."""
         try:
-            with self._open_ring() as rank0:
+            with self._open_ring(self._begun) as rank0:
                 try:
                     self._run(rank0)
                 except BaseException as error:
@@ -200,11 +207,24 @@ class Replica:
             return _why(error)
         return "stopped"
 
+    def _begun(self, ring: Ring) -> None:
+        """A ring is about to be brought up."""
+        self._ring = ring
+        ring.on_end(lambda: self._ring_ended(ring))
+        if self._leaving.is_set():
+            ring.stop()
+
+    def _ring_ended(self, ring: Ring) -> None:
+        """The loop may be in a forward that lasts: whoever waits for it is told now. In a thread of the ring."""
+        if ring.lost is not None and self._ready_at < math.inf:
+            _log.warning("%s", ring.lost)
+            self._board.become(ServiceState.RESTARTING, str(ring.lost))
+            self._inbox.close(str(ring.lost))
+        self._inbox.wake.set()
+
     def _run(self, rank0: Rank0) -> None:
         """Serve on a ring that is ready, until it ends or we leave."""
         ring = rank0.ring
-        if ring is not None:
-            ring.on_end(self._inbox.wake.set)
         runner = self._runner(rank0)
         self._ready_at = time.monotonic()
         self._inbox.open()
