@@ -35,7 +35,8 @@ Friday: pea stew, dark bread, pears
 Saturday: pancakes, sour cherries
 Sunday: roast chicken, rice, green beans"""
 
-FERRY = """The old ferry left the harbour at half past six, when the fog still lay on the water. Eleven passengers stood at \
+FERRY = """\
+The old ferry left the harbour at half past six, when the fog still lay on the water. Eleven passengers stood at \
 the rail: two farmers with a crate of apples, a schoolteacher, a man who repaired clocks, and a family that was \
 moving to the island for good. Nobody spoke much. The engine was louder than it should have been, and the \
 captain, a short woman with grey hair, listened to it with her head tilted to one side. When the bell rang on \
