@@ -22,20 +22,26 @@ from ropeway.verify.compare import Comparison
 
 
 class Recorder:
-    """A greedy chooser that keeps every round, and every row of logits that chose a token."""
+    """A greedy chooser that keeps every round, and every row of logits that chose a token. Drafts are verified."""
 
     def __init__(self) -> None:
         self.rounds: list[tuple[Scheduled, StageWork]] = []
         self.logits: dict[int, list[Logits]] = defaultdict(list)
+        """By sequence, for each of its rounds that chose tokens, a row a token."""
 
     def on_round(self, scheduled: Scheduled, work: StageWork) -> None:
         """Keep a round."""
         self.rounds.append((scheduled, work))
 
     def choose(self, wanted: Wanted, logits: Logits) -> Items[int]:
-        """Keep the last row's logits; its likeliest token."""
-        self.logits[wanted.sequence.id].append(logits[-1:].copy())
-        return (int(logits[-1].argmax()),)
+        """The likeliest tokens, as far as the drafts are right; keep the rows that chose them."""
+        chosen: list[int] = []
+        for row, draft in zip(logits, (*wanted.drafts, None), strict=True):
+            chosen.append(int(row.argmax()))
+            if chosen[-1] != draft:
+                break
+        self.logits[wanted.sequence.id].append(logits[: len(chosen)].copy())
+        return chosen
 
     def prompt_rows(self, wanted: Wanted, offset: int, logits: Logits) -> None:
         """Nobody asked for the prompt's rows; what they leave in the state shows in every later step."""
@@ -55,23 +61,25 @@ def repeat(whole: Whole, recorder: Recorder) -> Comparison:
     Where the last rank chose the tokens there are no logits to compare, so the tokens are.
     """
     comparison = Comparison()
-    steps: dict[int, int] = defaultdict(int)
+    taken: dict[int, int] = defaultdict(int)
     for scheduled, work in recorder.rounds:
         expected = _round(whole, scheduled, work)
         for wanted in scheduled.wanted:
             if not wanted.sample:
                 continue
             number = wanted.sequence.id
-            step, steps[number] = steps[number], steps[number] + 1
+            step, taken[number] = taken[number], taken[number] + 1
             if number in recorder.logits:
-                comparison.add(recorder.logits[number][step][0], expected[number][0])
+                rows = recorder.logits[number][step]
+                for ours, theirs in zip(rows, expected[number][: len(rows)], strict=True):
+                    comparison.add(ours, theirs)
             else:
                 comparison.add_token(wanted.sequence.produced[step], int(expected[number][0].argmax()))
     return comparison
 
 
 def _round(whole: Whole, scheduled: Scheduled, work: StageWork) -> dict[int, Logits]:
-    """The whole model's logits of each sequence's last wanted row."""
+    """The whole model's logits of each sequence's last wanted row, and of those that its drafts are judged by."""
     for operation in work.before:
         match operation:
             case Keep(slot, length):
@@ -87,9 +95,9 @@ def _round(whole: Whole, scheduled: Scheduled, work: StageWork) -> dict[int, Log
         logits = whole.forward(part.spans, tokens, part.returns)
         stop = at + len(part.returns)
         for wanted in scheduled.wanted:
-            last = wanted.row + wanted.rows - 1
-            if at <= last < stop:
-                found[wanted.sequence.id] = logits[last - at : last - at + 1]
+            last = wanted.row + wanted.rows
+            if at < last <= stop:
+                found[wanted.sequence.id] = logits[last - 1 - len(wanted.drafts) - at : last - at]
         at = stop
     return found
 
