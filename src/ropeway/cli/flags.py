@@ -42,6 +42,14 @@ Parallel = Annotated[int, typer.Option("--parallel", min=1, max=256, help="Most 
 Part = Annotated[
     int, typer.Option("--part", min=0, help="Rows of a prompt that cross a boundary together; 0: measured.")
 ]
+Draft = Annotated[
+    str,
+    typer.Option(
+        "--draft",
+        metavar="none|ngram|model:PATH",
+        help="Guess tokens and verify several a round: what followed before, or a small GGUF of the same vocabulary.",
+    ),
+]
 GpuLayers = Annotated[int, typer.Option("--gpu-layers", min=-1, help="Layers to offload where the build can; -1: all.")]
 VerifyWeights = Annotated[
     bool,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -12,9 +13,11 @@ from ropeway.cli import flags
 from ropeway.cli.reply import Reply, print_pieces, stream_reply
 from ropeway.cli.session import open_rank0, stages_json
 from ropeway.engines.base import EngineError
+from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import CHUNK, Options
 from ropeway.launch.rank0 import Rank0
+from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.sequence import SamplingParams, Sequence
 from ropeway.serving.speech import PlainChooser, Speech
 from ropeway.transport import RingEnded
@@ -38,6 +41,7 @@ def run(
     context: flags.Context = 4096,
     parallel: flags.Parallel = 1,
     part: flags.Part = 0,
+    draft: flags.Draft = "none",
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -65,29 +69,41 @@ def run(
             gpu_layers,
             verify_weights,
         )
-        with open_rank0(options, ring, key, listen) as rank0:
-            _reply(rank0, prompt, max_tokens, params, raw, as_json)
+        drafts = DraftOptions.parse(draft)
+        with (
+            open_rank0(options, ring, key, listen) as rank0,
+            open_drafting(drafts, rank0.placement) as drafting,
+        ):
+            _reply(rank0, drafting, prompt, max_tokens, params, raw, as_json)
 
 
-def _reply(rank0: Rank0, prompt: str, max_tokens: int, params: SamplingParams, raw: bool, as_json: bool) -> None:
+def _reply(
+    rank0: Rank0,
+    drafting: Drafting | None,
+    prompt: str,
+    max_tokens: int,
+    params: SamplingParams,
+    raw: bool,
+    as_json: bool,
+) -> None:
     layout = rank0.placement.layout
     speech = Speech(rank0.placement.path)
     sequence = Sequence(
         0, tuple(speech.prompt(prompt, raw=raw)), max_tokens, params, stop_ids=speech.vocabulary.end_tokens
     )
-    loop = rank0.loop(PlainChooser(), part=part_size(rank0, len(sequence.prompt)))
+    loop = rank0.loop(PlainChooser(), part=part_size(rank0, len(sequence.prompt)), drafting=drafting)
     reply = Reply()
     try:
         print_pieces(stream_reply(loop, speech, sequence, layout.world, reply), as_json)
     except (RingEnded, EngineError, KeyboardInterrupt) as error:
         if as_json:
-            typer.echo(json.dumps({**_json(rank0, sequence, reply), "error": str(error)}))
+            typer.echo(json.dumps({**_json(rank0, sequence, reply, drafting), "error": str(error)}))
         raise
     if as_json:
-        typer.echo(json.dumps(_json(rank0, sequence, reply)))
+        typer.echo(json.dumps(_json(rank0, sequence, reply, drafting)))
 
 
-def _json(rank0: Rank0, sequence: Sequence, reply: Reply) -> dict[str, object]:
+def _json(rank0: Rank0, sequence: Sequence, reply: Reply, drafting: Drafting | None) -> dict[str, object]:
     """The reply; where it was cut off, as far as it got, with an empty `finish`."""
     return {
         "text": reply.text,
@@ -98,5 +114,6 @@ def _json(rank0: Rank0, sequence: Sequence, reply: Reply) -> dict[str, object]:
         "tokens_per_s": reply.tokens_per_s,
         "ms_per_token": reply.ms_per_token,
         "wire_ms_per_token": reply.wire_ms_per_token,
+        "drafting": None if drafting is None else asdict(drafting.figures),
         "stages": stages_json(rank0),
     }

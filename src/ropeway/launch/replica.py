@@ -12,18 +12,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.families import kv_row_bytes
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.engines.base import EngineError
+from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.board import Board, StageCard
 from ropeway.serving.chooser import JobChooser
+from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.inbox import RETRY_AFTER_S, Inbox
 from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.runner import Runner
@@ -64,6 +66,7 @@ class ReplicaOptions:
     restarts: int = 5
     pause_s: float = 0.5
     model_id: str = ""
+    draft: DraftOptions = field(default_factory=DraftOptions)
 
 
 Opener = Callable[[Callable[[Ring], None]], AbstractContextManager[Rank0]]
@@ -225,17 +228,18 @@ class Replica:
     def _run(self, rank0: Rank0) -> None:
         """Serve on a ring that is ready, until it ends or we leave."""
         ring = rank0.ring
-        runner = self._runner(rank0)
-        self._ready_at = time.monotonic()
-        self._inbox.open()
-        self._board.become(ServiceState.READY)
-        _log.info("ready: %s", self._board.placement)
-        while not self._leaving.is_set():
-            runner.turn()
-            if ring is not None:
-                ring.check()
+        with open_drafting(self._options.draft, rank0.placement) as drafting:
+            runner = self._runner(rank0, drafting)
+            self._ready_at = time.monotonic()
+            self._inbox.open()
+            self._board.become(ServiceState.READY)
+            _log.info("ready: %s", self._board.placement)
+            while not self._leaving.is_set():
+                runner.turn()
+                if ring is not None:
+                    ring.check()
 
-    def _runner(self, rank0: Rank0) -> Runner:
+    def _runner(self, rank0: Rank0, drafting: Drafting | None) -> Runner:
         layout = rank0.placement.layout
         row_bytes = kv_row_bytes(GgufFile.open(rank0.placement.path)) * layout.layers
         if not self._part:
@@ -249,6 +253,7 @@ class Replica:
             lookup=lambda sequence: cache.lookup(sequence),
             on_acks=lambda rank, acks: runner.on_acks(rank, acks),
             on_round=lambda scheduled, _work: runner.on_round(scheduled),
+            drafting=drafting,
         )
         cache = PromptCache(layout.world, loop.scheduler.piece, row_bytes, self._options.cache_bytes)
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
