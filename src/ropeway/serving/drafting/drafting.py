@@ -5,12 +5,14 @@ Times are measured here or come from the loop; the window and the drafters see t
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Final
 
+from ropeway.engines.base import EngineError
 from ropeway.serving.drafting.cost import CostLine
 from ropeway.serving.drafting.drafter import Drafter
 from ropeway.serving.drafting.window import FADE, Window
@@ -23,6 +25,8 @@ AHEAD_SHARE: Final = 0.6
 
 ANYWAY: Final = 16
 """One sequence of so many is read where drafting has not paid on this ring, to find out whether it does now."""
+
+_log = logging.getLogger("ropeway.drafting")
 
 
 @dataclass(slots=True)
@@ -56,51 +60,25 @@ class Drafting:
         self._reading = CostLine()
         self._ahead_s = 0.0
         self._wait_s = 0.0
+        self._broken = False
 
     def propose(self, sequence: Sequence, limit: int) -> Items[int]:
         """At most `limit` guesses that are worth their rows. The scheduler's `Propose`."""
         self._sequences[sequence.id] = sequence
-        turn = self._turns[sequence.id] = _Turn()
-        if not self._may_read(sequence):
+        self._turns[sequence.id] = _Turn()
+        try:
+            return () if self._broken else self._propose(sequence, limit)
+        except EngineError as error:
+            self._break(error)
             return ()
-        behind = self._drafter.behind(sequence)
-        choice = self.window.choice(sequence.id, self._reading.at(behind) if behind else 0.0)
-        if choice is None or not choice.open:
-            return ()
-        started = self._clock()
-        self._read(sequence, behind)
-        begun = self._clock()
-        guesses = self._drafter.propose(sequence)
-        tokens: list[int] = []
-        while len(tokens) < limit and choice.open:
-            guess = next(guesses, None)
-            if guess is None or not choice.take(guess.grade):
-                break
-            tokens.append(guess.token)
-        ended = self._clock()
-        if tokens:
-            self.window.guess_s = _mean(self.window.guess_s, (ended - begun) / len(tokens))
-        turn.grades, turn.seconds = choice.grades, ended - started
-        return tokens
 
     def waiting(self, scheduled: Scheduled) -> None:
         """Rank 0 has nothing to do until a round is back: read its prompts, and guess ahead for those with guesses."""
-        until = self._clock() + AHEAD_SHARE * self._wait_s
-        busy: list[Sequence] = []
-        for wanted in scheduled.wanted:
-            sequence = wanted.sequence
-            if not wanted.sample or sequence.finish is not None:
-                continue
-            self._sequences[sequence.id] = sequence
-            if not sequence.produced:
-                self._may_read(sequence)
-            elif wanted.drafts:
-                busy.append(sequence)
-        while busy and (now := self._clock()) + self._ahead_s < until:
-            if self._drafter.ahead(busy[0]):
-                busy.append(busy[0])
-                self._ahead_s = _mean(self._ahead_s, self._clock() - now)
-            del busy[0]
+        try:
+            if not self._broken:
+                self._wait(scheduled)
+        except EngineError as error:
+            self._break(error)
 
     def landed(self, scheduled: Scheduled, committed: Items[Committed], seconds: float, waited_s: float) -> None:
         """A round was launched `seconds` ago and is committed now; rank 0 waited for its rows for `waited_s`."""
@@ -123,6 +101,47 @@ class Drafting:
     def close(self) -> None:
         """Free what the drafter holds."""
         self._drafter.close()
+
+    def _propose(self, sequence: Sequence, limit: int) -> Items[int]:
+        if not self._may_read(sequence):
+            return ()
+        behind = self._drafter.behind(sequence)
+        choice = self.window.choice(sequence.id, self._reading.at(behind) if behind else 0.0)
+        if choice is None or not choice.open:
+            return ()
+        started = self._clock()
+        self._read(sequence, behind)
+        begun = self._clock()
+        guesses = self._drafter.propose(sequence)
+        tokens: list[int] = []
+        while len(tokens) < limit and choice.open:
+            guess = next(guesses, None)
+            if guess is None or not choice.take(guess.grade):
+                break
+            tokens.append(guess.token)
+        ended = self._clock()
+        if tokens:
+            self.window.guess_s = _mean(self.window.guess_s, (ended - begun) / len(tokens))
+        self._turns[sequence.id] = _Turn(choice.grades, ended - started)
+        return tokens
+
+    def _wait(self, scheduled: Scheduled) -> None:
+        until = self._clock() + AHEAD_SHARE * self._wait_s
+        busy: list[Sequence] = []
+        for wanted in scheduled.wanted:
+            sequence = wanted.sequence
+            if not wanted.sample or sequence.finish is not None:
+                continue
+            self._sequences[sequence.id] = sequence
+            if not sequence.produced:
+                self._may_read(sequence)
+            elif wanted.drafts:
+                busy.append(sequence)
+        while busy and (now := self._clock()) + self._ahead_s < until:
+            if self._drafter.ahead(busy[0]):
+                busy.append(busy[0])
+                self._ahead_s = _mean(self._ahead_s, self._clock() - now)
+            del busy[0]
 
     def _verified(self, sequence_id: int, turn: _Turn, guesses: int, right: int) -> None:
         figures = self.figures
@@ -150,6 +169,11 @@ class Drafting:
             started = self._clock()
             self._drafter.observe(sequence)
             self._reading.observe(behind, self._clock() - started)
+
+    def _break(self, error: EngineError) -> None:
+        """A drafter that cannot go on costs its guesses and nothing else."""
+        self._broken = True
+        _log.warning("drafting has ended: %s", error)
 
 
 def _mean(mean: float, value: float) -> float:
