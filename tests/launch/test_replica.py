@@ -199,6 +199,22 @@ def test_a_loss_is_told_before_what_is_left_is_put_away(model: Path) -> None:
         place.ready(2)
 
 
+def test_a_loss_is_told_while_the_loop_is_in_a_forward(model: Path) -> None:
+    gate = Gate()
+    with Place(model) as place:
+        ring = place.ready()
+        client = place.ask(2, max_tokens=390)
+        wait_until(lambda: bool(client.tokens))
+        ring.engines[0].before_forward = gate
+        assert gate.reached.wait(10)
+        place.rings.lose()
+        wait_until(lambda: client.ended)
+        assert place.replica.state() is ServiceState.RESTARTING
+        gate.open()
+        place.ready(2)
+        place.judge(place.ask(2))
+
+
 def test_an_idle_ring_that_is_lost_is_noticed_at_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ropeway.serving.runner.IDLE_S", 60.0)
     with Place(model) as place:
@@ -299,6 +315,8 @@ def test_what_a_drain_cannot_wait_for_is_told(model: Path) -> None:
         place.ready()
         clients = [place.ask(first, max_tokens=380) for first in range(6)]
         wait_until(lambda: bool(clients[0].tokens))
+        place.replica.drain(0)
+        assert all(client.ended for client in clients)
         place.replica.stop(drain_s=0)
         assert [client.failed for client in clients] == [FailedEvent("the server is being stopped")] * 6
 

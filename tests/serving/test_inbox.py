@@ -13,7 +13,14 @@ import pytest
 from ropeway.serving.chooser import Job
 from ropeway.serving.inbox import End, Inbox
 from ropeway.serving.sequence import Finish, SamplingParams
-from ropeway.serving.service import FailedEvent, GenerateEvent, GenerateRequest, QueueFull, RingUnavailable
+from ropeway.serving.service import (
+    FailedEvent,
+    GenerateEvent,
+    GenerateRequest,
+    QueueFull,
+    RingUnavailable,
+    TokenEvent,
+)
 
 REQUEST = GenerateRequest((1, 2, 3), 4, SamplingParams(seed=9), stop_ids=frozenset({7}), prompt_logprobs=True)
 
@@ -152,3 +159,53 @@ def test_a_submit_that_meets_a_loss_is_refused_or_told() -> None:
     assert accepted
     assert ended == Counter(accepted)
     assert inbox.live == 0
+
+
+def test_nothing_is_told_behind_the_last_event() -> None:
+    inbox = Inbox(4)
+    told: list[GenerateEvent] = []
+    inbox.submit(REQUEST, 1, told.append)
+    (job,) = inbox.take()
+    assert isinstance(job, Job)
+    first, last = TokenEvent(5), TokenEvent(6, None, Finish.STOP)
+    assert inbox.tell(job, first)
+    assert inbox.tell(job, last, last=True)
+    assert not inbox.tell(job, first)
+    inbox.close("gone")
+    assert told == [first, last]
+    assert inbox.live == 0
+
+
+def test_who_is_told_of_its_end_has_left_already() -> None:
+    inbox = Inbox(0)
+    again: list[int] = []
+    inbox.submit(REQUEST, 1, lambda _: again.append(inbox.submit(REQUEST, 1, nobody)))
+    (job,) = inbox.take()
+    assert isinstance(job, Job)
+    assert inbox.tell(job, TokenEvent(6, None, Finish.STOP), last=True)
+    assert again == [1]
+
+
+def test_tokens_that_race_with_a_loss_come_before_it_or_not_at_all() -> None:
+    for _ in range(100):
+        inbox = Inbox(4)
+        told: list[GenerateEvent] = []
+        inbox.submit(REQUEST, 1, told.append)
+        (job,) = inbox.take()
+        assert isinstance(job, Job)
+        go = threading.Barrier(2)
+
+        def tokens(inbox: Inbox = inbox, job: Job = job, go: threading.Barrier = go) -> int:
+            go.wait()
+            return sum(inbox.tell(job, TokenEvent(token), last=token == 19) for token in range(20))
+
+        def lose(inbox: Inbox = inbox, go: threading.Barrier = go) -> None:
+            go.wait()
+            inbox.close("lost")
+
+        with ThreadPoolExecutor(2) as pool:
+            heard, losing = pool.submit(tokens), pool.submit(lose)
+            losing.result(10)
+            count = heard.result(10)
+        assert told[:count] == [TokenEvent(token) for token in range(count)]
+        assert told[count:] == ([] if count == 20 else [FailedEvent("lost")])

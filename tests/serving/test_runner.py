@@ -16,7 +16,7 @@ from fake_engine import VOCABULARY, Shape, logits_of, reply_alone, values_of
 from fake_ranks import FakeRing, fake_ring
 from ropeway.serving import runner as runner_file
 from ropeway.serving.sequence import Finish, SamplingParams, Sequence
-from ropeway.serving.service import GenerateEvent, GenerateRequest, Penalties
+from ropeway.serving.service import FailedEvent, GenerateEvent, GenerateRequest, Penalties
 from serving.served import Client, Served
 
 
@@ -83,6 +83,21 @@ def test_who_leaves_frees_its_slot_within_a_round(groups: int, finish: Finish) -
         assert not any(client.ended for client in (decoding, entering, queued, late))
         served.end(stays, finish)
         served.finish()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_an_inbox_that_is_closed_in_mid_flight_leaves_nothing_running(groups: int) -> None:
+    with fake_ring(2, Shape(parallel=2)) as ring:
+        served = Served(ring, groups=groups, cache_rows=1000)
+        clients = [served.submit(request(number, 5 + 30 * number, 40)) for number in range(4)]
+        served.until(lambda: len(clients[0].tokens) > 3)
+        served.inbox.close("enough")
+        served.finish()
+        assert [client.failed for client in clients] == [FailedEvent("enough")] * 4
+        assert served.loop.scheduler.running == served.loop.scheduler.waiting == 0
+        served.inbox.open()
+        after = served.ask(request(9, 20))
+        assert after.tokens == served.expected(after.request)
 
 
 def test_log_probabilities_of_prompt_and_reply() -> None:

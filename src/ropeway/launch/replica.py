@@ -219,7 +219,7 @@ class Replica:
 
     def _ring_ended(self, ring: Ring) -> None:
         """The loop may be in a forward that lasts: whoever waits for it is told now. In a thread of the ring."""
-        if ring.lost is not None and self._ready_at < math.inf:
+        if ring is self._ring and ring.lost is not None and self._ready_at < math.inf:
             _log.warning("%s", ring.lost)
             self._board.become(ServiceState.RESTARTING, str(ring.lost))
             self._inbox.close(str(ring.lost))

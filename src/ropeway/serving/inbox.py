@@ -28,14 +28,15 @@ class End:
 class Inbox:
     """At most `limit` requests wait besides those that run. Any thread may call anything here.
 
-    Every request that was taken in leaves once: by `ended`, or by `close`, which tells it so. None comes in while the
-    inbox is closed.
+    Every request that was taken in leaves once: by its last event, by `ended`, or by `close`, which tells it so; it hears
+    nothing afterwards. None comes in while the inbox is closed. Events are told one at a time, from the loop's thread or
+    the one that closes; who hears one may call anything here.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.wake = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._emptied = threading.Condition(self._lock)
         self._mail: deque[Job | End] = deque()
         self._jobs: dict[int, Job] = {}
@@ -95,8 +96,21 @@ class Inbox:
             self._mail.clear()
         return taken
 
+    def tell(self, job: Job, event: GenerateEvent, *, last: bool = False) -> bool:
+        """Tell a request of something; with `last` it has left, and its place is free, before it hears that.
+
+        False where it has left already: it hears nothing.
+        """
+        with self._lock:
+            if job.sequence.id not in self._jobs:
+                return False
+            if last:
+                self.ended(job.sequence.id)
+            job.on_event(event)
+            return True
+
     def ended(self, request_id: int) -> None:
-        """A request has had its last event, or wants none."""
+        """A request wants to hear no more."""
         with self._lock:
             self._jobs.pop(request_id, None)
             if not self._jobs:

@@ -111,31 +111,38 @@ class Runner:
             self._loop.scheduler.cancel(job.sequence.id)
             self._fail(job, job.error)
             return
-        first = len(job.sequence.produced) - len(committed.tokens)
+        sequence, finish = job.sequence, committed.finish
+        first = len(sequence.produced) - len(committed.tokens)
         read = 0
+        heard = True
         if not first:
             job.first_ns = now
-            self._cache.entered(job.sequence)
-            job.on_event(PromptEvent(job.sequence.cached_rows, tuple(job.prompt_logprobs)))
-            read = len(job.sequence.prompt) - job.sequence.cached_rows
+            self._cache.entered(sequence)
+            heard = self._inbox.tell(job, PromptEvent(sequence.cached_rows, tuple(job.prompt_logprobs)))
+            read = len(sequence.prompt) - sequence.cached_rows
         self._board.produced(now, len(committed.tokens), read)
-        if committed.finish is not None:
-            # Before its last event: whoever hears that may come back at once, and finds a place in the queue.
-            self._inbox.ended(job.sequence.id)
-        last = len(committed.tokens) - 1
-        for index, token in enumerate(committed.tokens):
-            logprob = job.chosen.pop(first + index, None)
-            job.on_event(TokenEvent(token, logprob, committed.finish if index == last else None))
-        if committed.finish is not None:
-            del self._chooser.jobs[job.sequence.id]
+        left = len(committed.tokens)
+        for index, token in enumerate(committed.tokens, first):
+            left -= 1
+            logprob = job.chosen.pop(index, None)
+            heard = heard and self._inbox.tell(
+                job, TokenEvent(token, logprob, None if left else finish), last=not left and finish is not None
+            )
+        if finish is None and heard:
+            return
+        del self._chooser.jobs[sequence.id]
+        if finish is None:
+            # The inbox has been closed meanwhile: nobody is left to hear the rest.
+            self._loop.scheduler.cancel(sequence.id)
+            finish = Finish.CANCELLED
+        else:
             self._keep(job)
-            self._board.finished(job, committed.finish)
+        self._board.finished(job, finish)
 
     def _fail(self, job: Job, why: str) -> None:
         """End one job alone, without a finish."""
         del self._chooser.jobs[job.sequence.id]
-        self._inbox.ended(job.sequence.id)
-        job.on_event(FailedEvent(why))
+        self._inbox.tell(job, FailedEvent(why), last=True)
         self._board.finished(job, Finish.CANCELLED)
 
     def _keep(self, job: Job) -> None:

@@ -1,7 +1,7 @@
 """What the front door sees of rank 0's serving loop: requests in, token events out, the ring's state to show.
 
 The loop runs in a thread of its own; every method here may be called from any thread and returns at once. Events
-arrive by the callback that a request brings, on the loop's thread.
+arrive by the callback that a request brings, one at a time, on the loop's thread or (a FailedEvent) on another.
 """
 
 from __future__ import annotations
