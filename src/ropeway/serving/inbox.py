@@ -28,9 +28,9 @@ class End:
 class Inbox:
     """At most `limit` requests wait besides those that run. Any thread may call anything here.
 
-    Every request that was taken in leaves once: by its last event, by `ended`, or by `close`, which tells it so; it hears
-    nothing afterwards. None comes in while the inbox is closed. Events are told one at a time, from the loop's thread or
-    the one that closes; who hears one may call anything here.
+    Every request that was taken in leaves once: by its last event, by `ended`, or by `close`, which tells it so; it
+    hears nothing afterwards. None comes in while the inbox is closed. Events are told one at a time, from the loop's
+    thread or the one that closes; who hears one may call anything here.
     """
 
     def __init__(self, limit: int) -> None:
