@@ -9,7 +9,7 @@ from ropeway.serving.drafting.acceptance import RING_MEMORY, Acceptance
 
 def test_priors_hold_until_something_is_seen() -> None:
     one = Acceptance((0.2, 0.9))
-    assert one.grades == 2
+    assert one.priors == (0.2, 0.9)
     assert [one.rate(grade) for grade in (0, 1)] == pytest.approx([0.2, 0.9])
     assert one.rate(1, 7) == one.rate(1)
 

@@ -10,10 +10,10 @@ import pytest
 from fake_engine import Shape, reply_alone
 from fake_ranks import FakeRing, Verifier, fake_ring
 from ropeway.engines.base import EngineError
-from ropeway.serving.drafting.drafter import Drafter, Guess
+from ropeway.serving.drafting.drafter import Guess
 from ropeway.serving.drafting.drafting import Drafting
-from ropeway.serving.drafting.window import Window
 from ropeway.serving.sequence import Finish, Sequence
+from serving.drafting.eager import eager
 
 SHAPE = Shape(layers=4, chunk=8, parallel=3, context=160, max_rows=160)
 
@@ -53,20 +53,6 @@ class Oracle:
 
     def close(self) -> None:
         self.read.clear()
-
-
-class Free(Window):
-    """A window on a ring whose rounds all take the same time, whatever the machine does meanwhile."""
-
-    def landed(self, rows: int, seconds: float, streams: int) -> None:
-        super().landed(rows, 0.1, streams)
-
-
-def eager(drafter: Drafter) -> Drafting:
-    """Drafting that finds every guess worth its row."""
-    drafting = Drafting(drafter)
-    drafting.window = Free(drafter.priors)
-    return drafting
 
 
 def drain(ring: FakeRing, drafting: Drafting, groups: int, sequences: list[Sequence]) -> int:

@@ -39,19 +39,14 @@ class Acceptance:
     """Shares of right guesses. `priors` are the shares that one grade each is believed to have at first."""
 
     def __init__(self, priors: Items[float]) -> None:
-        self._priors = tuple(priors)
+        self.priors = tuple(priors)
         self._ring = _Counts(len(priors), RING_MEMORY)
         self._sequences: dict[int, _Counts] = {}
-
-    @property
-    def grades(self) -> int:
-        """How many grades there are."""
-        return len(self._priors)
 
     def rate(self, grade: int, sequence_id: int | None = None) -> float:
         """How likely a guess of `grade` is right, for a sequence or on the whole."""
         ring = self._ring
-        share = (ring.right[grade] + PRIOR_WEIGHT * self._priors[grade]) / (ring.tried[grade] + PRIOR_WEIGHT)
+        share = (ring.right[grade] + PRIOR_WEIGHT * self.priors[grade]) / (ring.tried[grade] + PRIOR_WEIGHT)
         own = None if sequence_id is None else self._sequences.get(sequence_id)
         if own is None:
             return share
@@ -59,7 +54,7 @@ class Acceptance:
 
     def observe(self, sequence_id: int, grades: Items[int], right: int) -> None:
         """The first `right` guesses were right and the next, if there was one, was wrong; the rest told nothing."""
-        own = self._sequences.setdefault(sequence_id, _Counts(len(self._priors), SEQUENCE_MEMORY))
+        own = self._sequences.setdefault(sequence_id, _Counts(len(self.priors), SEQUENCE_MEMORY))
         for index, grade in enumerate(grades[: right + 1]):
             for counts in (self._ring, own):
                 counts.add(grade, index < right)

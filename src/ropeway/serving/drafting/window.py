@@ -52,7 +52,7 @@ class Window:
     @property
     def hopeful(self) -> bool:
         """Guesses of the best grade would pay, as far as the ring's counts tell."""
-        best = max(self.acceptance.rate(grade) for grade in range(self.acceptance.grades))
+        best = max(self.acceptance.rate(grade) for grade in range(len(self.acceptance.priors)))
         return not self.cost.known or best * self.cost.at(1) > self.cost.row_s + self.guess_s
 
     def choice(self, sequence_id: int, read_s: float = 0.0) -> Choice | None:
