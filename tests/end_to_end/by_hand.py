@@ -56,29 +56,37 @@ class HandRing:
         # One thread a rank: threads that spin while they wait for each other, of ranks that share cores, take forever.
         return "--ring", ",".join(self.addresses), "--key", str(key or self.key), "--threads", "1"
 
-    def run(self, *more: str, model: str = "", key: Path | None = None, **environment: str) -> Process:
-        """Start rank 0 with its prompt."""
-        args = ("run", model or self.model, "hello", *self.flags(key), *more)
-        self.ranks[0] = self.yard.ropeway(*args, name=f"{self.name}rank0", **environment)
+    def run(self, *more: str, prelude: str = "") -> Process:
+        """Start rank 0 with its prompt; the Python text `prelude` runs first in its process."""
+        args = ("run", self.model, "hello", *self.flags(), *more)
+        self.ranks[0] = self.yard.ropeway(*args, name=f"{self.name}rank0", prelude=prelude)
         return self.ranks[0]
 
-    def stage(self, rank: int, *more: str, model: str = "", key: Path | None = None, **environment: str) -> Process:
+    def stage(
+        self,
+        rank: int,
+        *more: str,
+        model: str = "",
+        key: Path | None = None,
+        prelude: str = "",
+        **environment: str,
+    ) -> Process:
         """Start another rank."""
         args = ("stage", model or self.model, "--rank", str(rank), *self.flags(key), *more)
-        self.ranks[rank] = self.yard.ropeway(*args, name=f"{self.name}rank{rank}", **environment)
+        self.ranks[rank] = self.yard.ropeway(*args, name=f"{self.name}rank{rank}", prelude=prelude, **environment)
         return self.ranks[rank]
 
-    def start(self, *more: str, stage_flags: tuple[str, ...] = ("--context", "32000")) -> Mapping[int, Process]:
-        """Start every rank; rank 0 with `more`."""
-        self.run(*(more or LONG))
+    def start(self, *more: str, preludes: Mapping[int, str] | None = None) -> None:
+        """Start every rank, with `more` flags and some of them with a prelude, for a long reply."""
+        preludes = preludes or {}
+        self.run(*LONG, *more, prelude=preludes.get(0, ""))
         for rank in range(1, self.world):
-            self.stage(rank, *stage_flags)
-        return self.ranks
+            self.stage(rank, "--context", "32000", *more, prelude=preludes.get(rank, ""))
 
-    def stream(self, characters: int = 20) -> None:
+    def stream(self, *more: str) -> None:
         """Start all, and wait until a long reply has begun to come."""
-        self.start()
-        self.ranks[0].until(lambda rank0: len(rank0.out) > characters)
+        self.start(*more)
+        self.ranks[0].until(lambda rank0: len(rank0.out) > 20)
 
     def said(self) -> str:
         """All that all ranks wrote."""

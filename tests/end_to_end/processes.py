@@ -104,9 +104,10 @@ class Yard:
         self._started.append(process)
         return process
 
-    def ropeway(self, *args: str, name: str = "", **environment: str) -> Process:
-        """Start `ropeway ARGS`."""
-        return self.start([sys.executable, "-m", "ropeway", *args], name or args[0], **environment)
+    def ropeway(self, *args: str, name: str = "", prelude: str = "", **environment: str) -> Process:
+        """Start `ropeway ARGS`; the Python text `prelude` runs first in its process."""
+        how = ["-c", f"{prelude}\nfrom ropeway.cli import main\nmain()"] if prelude else ["-m", "ropeway"]
+        return self.start([sys.executable, *how, *args], name or args[0], **environment)
 
     def end(self) -> None:
         """End everything."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,12 +21,7 @@ pytestmark = pytest.mark.timeout(240)
 SHORT = ("--max-tokens", "16")
 CONTEXT = ("--context", "32000")
 
-OTHER_RELEASE = """
-import ropeway.stage.describe
-ropeway.stage.describe.RELEASE = "ropeway 9.9.9"
-from ropeway.cli import main
-main()
-"""
+OTHER_RELEASE = "import ropeway.stage.describe as describe; describe.RELEASE = 'ropeway 9.9.9'"
 
 
 def check_lost(process: Process, *said: str) -> None:
@@ -108,19 +102,15 @@ def refused(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[di
     with ExitStack() as stack:
         stack.callback(yard.end)
         rings = {}
-        for name, mine, theirs in (
-            ("parallel", ("--parallel", "4"), ("--parallel", "3")),
-            ("max_rows", ("--context", "4096"), ("--context", "2048")),
-            ("chunk", ("--part", "1024"), ()),
-            ("release", (), ()),
+        for name, mine, theirs, prelude in (
+            ("parallel", ("--parallel", "4"), ("--parallel", "3"), ""),
+            ("max_rows", ("--context", "4096"), ("--context", "2048"), ""),
+            ("chunk", ("--part", "1024"), (), ""),
+            ("release", (), (), OTHER_RELEASE),
         ):
             ring = HandRing(yard, small, stack.enter_context(free_addresses(2)), f"{name}-")
             ring.run(*SHORT, *mine)
-            if name == "release":
-                stage = ("stage", small, "--rank", "1", *ring.flags())
-                ring.ranks[1] = yard.start([sys.executable, "-c", OTHER_RELEASE, *stage], name=f"{name}-rank1")
-            else:
-                ring.stage(1, *theirs)
+            ring.stage(1, *theirs, prelude=prelude)
             rings[name] = ring
         yield rings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import socket
 import threading
 from collections.abc import Callable
@@ -10,8 +11,8 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
-DRAIN_S = 10
-"""How long replies under way may go on once the server is told to stop; then they end with an error event."""
+DRAIN_S = 10.0
+"""How long replies under way may go on once the server is told to stop."""
 LAST_WORDS_S = 5
 """How long a client may take, after that, to read its last event before it is cut off."""
 
@@ -52,11 +53,12 @@ def run_server(
     on_ready: Callable[[int], None] | None = None,
     on_stop: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
+    drain_s: float = DRAIN_S,
 ) -> None:
     """Serve until SIGINT or SIGTERM, or, in another thread than the main one, until `stop` is set.
 
     `on_ready` gets the port once requests are answered. `on_stop` is called when the server has been told to stop; it
-    must not block, and has the service end every reply within `DRAIN_S`. The caller keeps the listener.
+    must not block, and has the service end every reply within `drain_s`. The caller keeps the listener.
     """
     config = uvicorn.Config(
         app,
@@ -65,7 +67,7 @@ def run_server(
         lifespan="off",
         server_header=False,
         ws="none",
-        timeout_graceful_shutdown=DRAIN_S + LAST_WORDS_S,
+        timeout_graceful_shutdown=math.ceil(drain_s) + LAST_WORDS_S,
     )
     server = _Server(config, listener.getsockname()[1], on_ready, on_stop, stop)
     server.run(sockets=[listener])

@@ -14,6 +14,7 @@ import typer
 from ropeway.cli import flags
 from ropeway.cli.session import place_local, place_ring, ring_setup
 from ropeway.cli.signals import Interrupted
+from ropeway.launch.drafting import DraftOptions, check_draft
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
 from ropeway.launch.replica import Replica, ReplicaOptions
@@ -39,6 +40,9 @@ def serve(
         int, typer.Option("--restarts", min=0, help="How often in a row a lost ring is brought up again.")
     ] = 5,
     groups: Annotated[int, typer.Option("--groups", min=0, help="Rounds under way at once; 0: one a stage.")] = 0,
+    drain: Annotated[
+        float, typer.Option("--drain", min=0, help="Seconds that replies may go on once it is told to stop.")
+    ] = 10.0,
     model_id: Annotated[
         str, typer.Option("--model-id", help="The model's name in the API; the file's unless given.")
     ] = "",
@@ -48,6 +52,7 @@ def serve(
     context: flags.Context = 4096,
     parallel: flags.Parallel = 8,
     part: flags.Part = 0,
+    draft: flags.Draft = "none",
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -59,7 +64,6 @@ def serve(
     With --ring this is rank 0; the others run `ropeway stage` with the same flags.
     """
     from ropeway.api import Settings, create_app, open_listener, read_api_keys, run_server
-    from ropeway.api.server import DRAIN_S
     from ropeway.api.settings import LOOPBACK_NAMES
 
     logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s")
@@ -80,21 +84,31 @@ def serve(
             verify_weights,
         )
         placement, bring_up = _ring(options, ring, key, listen)
+        drafts = DraftOptions.parse(draft)
+        check_draft(drafts, placement)
         replica = Replica(
             placement,
             bring_up,
-            ReplicaOptions(queue, cache_mb << 20, groups or placement.layout.world, restarts, model_id=model_id),
+            ReplicaOptions(
+                queue,
+                cache_mb << 20,
+                groups or placement.layout.world,
+                restarts,
+                model_id=model_id,
+                draft=drafts,
+            ),
         )
         app = create_app(replica, Settings(api_keys=keys, hosts=None if keys or no_auth else LOOPBACK_NAMES))
         replica.start()
-        drain = threading.Thread(target=replica.drain, args=(DRAIN_S,), name="drain", daemon=True)
+        draining = threading.Thread(target=replica.drain, args=(drain,), name="drain", daemon=True)
         try:
             with suppress(Interrupted):
                 run_server(
                     app,
                     listener,
                     on_ready=lambda at: typer.echo(f"ropeway: http://{host}:{at}", err=True),
-                    on_stop=drain.start,
+                    on_stop=draining.start,
+                    drain_s=drain,
                 )
         finally:
             replica.stop(drain_s=0)
