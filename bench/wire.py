@@ -3,15 +3,16 @@
 Bare sockets are plain `sendmsg` and `recv_into` with TCP_NODELAY on the payload alone: no header, no check, no
 deadline. Like a ring they have one connection for each direction; "bare trip, shared" has one for both, whose
 acknowledgements ride on the answers. The ring does its full work: headers, sizes known from plans, two buffers,
-keep-alive, silence. All run in turn in one run, each process on a core of its own where there are two, and the median
-over the turns of their ratio is what counts. "round" is a whole decode round without any computing: plan, row, row.
+keep-alive, silence. All take turns of some milliseconds in one run, each process on a core of its own where there are
+two, and the ratio of the medians is what counts. "round" is a whole decode round without any computing: plan, row, row.
 
-    python bench/wire.py [--repeats 15] [--json]
+    python bench/wire.py [--repeats 60] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import socket
@@ -27,10 +28,12 @@ from ropeway.types import Backend, Boundary, EngineKind, KvDtype, Layout, RowDty
 from ropeway.wire import Describe, Done, Op, Plan, Ready, Returns, StreamEntry
 
 ROW_BYTES: Final = 20 << 10
-TRIPS: Final = 200
+TRIPS: Final = 60
 PART_ROWS: Final = 512
 PARTS: Final = 4
 MAX_ROWS: Final = PART_ROWS * PARTS
+WARM_TURNS: Final = 2
+"""Turns that are thrown away: buffers are touched and windows grow."""
 TRIP_NAMES: Final = ("bare trip", "bare trip, shared", "ring trip", "round")
 WAY_NAMES: Final = ("bare way", "ring way")
 LAYOUT: Final = Layout(Boundary(ROW_BYTES // 4), "00" * 32, 2, ((0, 1), (1, 2)))
@@ -200,8 +203,10 @@ def child(repeats: int) -> None:
     setup = json.loads(sys.stdin.readline())
     listener = socket.socket(fileno=int(setup["listener"]))
     bare_at = tcp.parse_address(setup["bare"])
-    with socket.create_connection(bare_at) as out, socket.create_connection(bare_at) as back, listener:
-        bare, shared = Bare(out, back), Bare(out, out)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(listener)
+        out, back, both = [stack.enter_context(socket.create_connection(bare_at)) for _ in range(3)]
+        bare, shared = Bare(out, back), Bare(both, both)
         with join(config(1, setup, listener)) as ring:
             ring.describe(description())
             ring.ready(Ready(1, 0, 0, 0))
@@ -244,24 +249,24 @@ def measure(repeats: int) -> dict[str, list[float]]:
     with other, other.stdin as pipe:
         print(json.dumps(setup), file=pipe, flush=True)
         listeners[1].close()
-        back, _ = listeners[2].accept()
-        out, _ = listeners[2].accept()
+        back, out, both = [listeners[2].accept()[0] for _ in range(3)]
         times: dict[str, list[float]] = {name: [] for name in (*TRIP_NAMES, *WAY_NAMES)}
-        with back, out, join(config(0, setup, listeners[0])) as ring:
-            bare, shared, roped = Bare(out, back), Bare(back, back), Roped(ring)
+        with back, out, both, join(config(0, setup, listeners[0])) as ring:
+            bare, shared, roped = Bare(out, back), Bare(both, both), Roped(ring)
             ring.descriptions()
             ring.readies()
-            for _ in range(repeats):
-                times["bare trip"].append(statistics.median(bare.trips()))
-                times["bare trip, shared"].append(statistics.median(shared.trips()))
-                times["ring trip"].append(statistics.median(roped.trips()))
-                times["round"].append(statistics.median(roped.rounds()))
+            for turn in range(repeats):
+                if turn == WARM_TURNS:
+                    times = {name: [] for name in times}
+                times["bare trip"] += bare.trips()
+                times["bare trip, shared"] += shared.trips()
+                times["ring trip"] += roped.trips()
+                times["round"] += roped.rounds()
                 times["bare way"].append(bare.way())
                 times["ring way"].append(roped.way())
         for listener in listeners:
             listener.close()
-    # The first turn warms both up: buffers are touched, windows have grown.
-    return {name: values[1:] for name, values in times.items()}
+    return times
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -270,30 +275,25 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": middle, "low": low, "high": high}
 
 
-def ratio(bare: Sequence[float], ring: Sequence[float]) -> float:
-    """Median over the turns of bare time to ring time, so that a machine that slows down slows both."""
-    return statistics.median([one / other for one, other in zip(bare, ring, strict=True)])
-
-
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--repeats", type=int, default=15, help="turns (the first is dropped)")
+    options.add_argument("--repeats", type=int, default=60, help="turns")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     options.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = options.parse_args()
     if arguments.child:
-        child(arguments.repeats)
+        child(max(arguments.repeats, WARM_TURNS + 2))
         return
-    times = measure(max(arguments.repeats, 3))
+    times = measure(max(arguments.repeats, WARM_TURNS + 2))
     mib = ROW_BYTES * MAX_ROWS / 2**20
     trips = {name: spread([value * 1e6 for value in times[name]]) for name in TRIP_NAMES}
     ways = {name: spread([mib / value for value in times[name]]) for name in WAY_NAMES}
     result = {
         "round_trip_us": trips,
         "one_way_mib_per_s": ways,
-        "round_trip_ratio": ratio(times["bare trip"], times["ring trip"]),
-        "one_way_ratio": ratio(times["bare way"], times["ring way"]),
+        "round_trip_ratio": trips["bare trip"]["median"] / trips["ring trip"]["median"],
+        "one_way_ratio": ways["ring way"]["median"] / ways["bare way"]["median"],
         "row_bytes": ROW_BYTES,
         "one_way_bytes": ROW_BYTES * MAX_ROWS,
     }
