@@ -40,7 +40,7 @@ def check(
 
     Exit status 1 where a placement that promises the same bits does not keep them.
     """
-    with flags.people():
+    with flags.people() as interruption:
         if prompt_tokens + steps > context:
             raise ValueError(f"context: {context} does not hold {prompt_tokens} prompt tokens and {steps} steps")
         options = Options(
@@ -56,7 +56,7 @@ def check(
             gpu_layers,
             verify_weights,
         )
-        with open_rank0(options, ring, key, listen) as rank0:
+        with open_rank0(options, interruption, ring, key, listen) as rank0:
             comparison = run_check(rank0, _prompts(rank0, streams, prompt_tokens), steps)
             promised = _promises_bits(rank0)
             _print(rank0, comparison, promised, as_json)

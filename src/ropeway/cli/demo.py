@@ -33,9 +33,9 @@ def demo(
     as_json: flags.Json = False,
 ) -> None:
     """Split SmolLM2-135M-Instruct over processes here, say hello, and hold the reply against one process."""
-    with flags.people():
+    with flags.people() as interruption:
         options = Options("demo", stages, flags.parse_cuts(cuts), sampler, context, 1, max(part, CHUNK), part, threads)
-        with open_rank0(options) as rank0:
+        with open_rank0(options, interruption) as rank0:
             _demo(rank0, prompt, max_tokens, as_json)
 
 

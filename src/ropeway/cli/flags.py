@@ -16,11 +16,11 @@ from typing import Annotated
 import typer
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.cli.signals import Interrupted, interruptible
 from ropeway.engines.base import EngineError
 from ropeway.launch.rank import EXIT_FAILED as EXIT_FAILED
 from ropeway.launch.rank import EXIT_RING as EXIT_RING
-from ropeway.transport import RingLost
+from ropeway.launch.signals import Interrupted, Interruption, interruptible
+from ropeway.transport import RingEnded, RingLost
 from ropeway.types import SamplerAt
 
 EXIT_USAGE = 2
@@ -87,15 +87,20 @@ def fail(text: str, status: int) -> typer.Exit:
 
 
 @contextmanager
-def people(*, guarded: bool = True) -> Iterator[None]:
+def people(*, guarded: bool = True) -> Iterator[Interruption]:
     """Turn the errors that a person can do something about, and interruptions, into a line and an exit status.
 
     `guarded` as for `interruptible`.
     """
     logging.basicConfig(level=logging.WARNING, format="ropeway: %(message)s")
     try:
-        with interruptible(guarded=guarded):
-            yield
+        with interruptible(guarded=guarded) as interruption:
+            try:
+                yield interruption
+            except RingEnded:
+                if interruption.cause is not None:
+                    raise interruption.cause from None
+                raise
     except ValueError as error:
         raise fail(str(error), EXIT_USAGE) from error
     except (CheckpointError, EngineError) as error:

@@ -50,7 +50,7 @@ def run(
     as_json: flags.Json = False,
 ) -> None:
     """Give one reply. With --ring this is rank 0; the other machines run `ropeway stage` with the same flags."""
-    with flags.people():
+    with flags.people() as interruption:
         params = SamplingParams(temperature, top_k, top_p, min_p, secrets.randbits(64) if seed is None else seed)
         if temperature and sampler is SamplerAt.LAST:
             raise ValueError(
@@ -71,7 +71,7 @@ def run(
         )
         drafts = DraftOptions.parse(draft)
         with (
-            open_rank0(options, ring, key, listen) as rank0,
+            open_rank0(options, interruption, ring, key, listen) as rank0,
             open_drafting(drafts, rank0.placement) as drafting,
         ):
             _reply(rank0, drafting, prompt, max_tokens, params, raw, as_json)

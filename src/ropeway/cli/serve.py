@@ -13,11 +13,11 @@ import typer
 
 from ropeway.cli import flags
 from ropeway.cli.session import place_local, place_ring, ring_setup
-from ropeway.cli.signals import Interrupted
 from ropeway.launch.drafting import DraftOptions, check_draft
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
 from ropeway.launch.replica import Replica, ReplicaOptions
+from ropeway.launch.signals import Interrupted
 from ropeway.transport import Ring
 from ropeway.types import SamplerAt
 

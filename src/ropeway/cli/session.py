@@ -13,6 +13,7 @@ from ropeway.launch.keys import read_key
 from ropeway.launch.placement import Options, Placement, place
 from ropeway.launch.rank import RankSetup, leave_soon
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
+from ropeway.launch.signals import Interruption
 from ropeway.transport import Ring, tcp
 
 
@@ -39,21 +40,26 @@ def place_ring(options: Options, setup: RankSetup) -> Placement:
 
 @contextmanager
 def open_rank0(
-    options: Options, ring: str | None = None, key: Path | None = None, listen: str | None = None
+    options: Options,
+    interruption: Interruption,
+    ring: str | None = None,
+    key: Path | None = None,
+    listen: str | None = None,
 ) -> Iterator[Rank0]:
-    """A ring that is ready: over the machines of `ring`, or of child processes here."""
+    """A ring that is ready: over the machines of `ring`, or of child processes here. An interruption stops it."""
+
+    def begun(live: Ring) -> None:
+        # A command must end within a second of its ring, even in the middle of a forward.
+        live.on_end(lambda: leave_soon(0, live))
+        interruption.cover(live.stop)
+
     if ring is not None:
         setup = ring_setup(0, ring, key, listen)
-        with open_ring(place_ring(options, setup), setup, _leave_with) as rank0:
+        with open_ring(place_ring(options, setup), setup, begun) as rank0:
             yield rank0
         return
-    with open_local(place_local(options, key, listen), begun=_leave_with) as rank0:
+    with open_local(place_local(options, key, listen), begun=begun) as rank0:
         yield rank0
-
-
-def _leave_with(ring: Ring) -> None:
-    """A command must end within a second of its ring, even in the middle of a forward."""
-    ring.on_end(lambda: leave_soon(0, ring))
 
 
 def place_local(options: Options, key: Path | None, listen: str | None) -> Placement:

@@ -31,7 +31,7 @@ def stage(
     listen: flags.Listen = None,
 ) -> None:
     """Hold one range of layers until the ring ends. Give every machine the same model, cuts, sampler and key."""
-    with flags.people():
+    with flags.people() as interruption:
         setup = ring_setup(rank, ring, key, listen)
         options = Options(
             model,
@@ -49,5 +49,7 @@ def stage(
         placement = place_ring(options, setup)
         first, end = placement.layout.ranges[rank]
         say(rank, f"layers {first}..{end}, waiting for the ring at {setup.listen or setup.addresses[rank]}")
-        status = run_stage(placement, setup)
+        status = run_stage(placement, setup, interruption)
+        if interruption.cause is not None:
+            raise interruption.cause
     raise typer.Exit(status)

@@ -14,6 +14,7 @@ from ropeway.engines.base import EngineError
 from ropeway.engines.llamacpp.engine import LlamaCppEngine
 from ropeway.engines.llamacpp.vocabulary import Vocabulary
 from ropeway.launch.placement import Placement
+from ropeway.launch.signals import Interruption
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
@@ -61,31 +62,34 @@ def say(rank: int, text: str) -> None:
         os.write(2, f"ropeway: rank {rank}: {text}\n".encode())
 
 
-def run_stage(placement: Placement, setup: RankSetup) -> int:
-    """Be rank 1 or higher until the ring ends; gives the exit status."""
+def run_stage(placement: Placement, setup: RankSetup, interruption: Interruption | None = None) -> int:
+    """Be rank 1 or higher until the ring ends, or until an interruption, which the others hear of; the exit status."""
     rank = setup.rank
     who = f"rank {rank} ({setup.addresses[rank]})"
+
+    def begun(ring: Ring) -> None:
+        ring.on_end(lambda: leave_soon(rank, ring, interruption))
+        if interruption is not None:
+            interruption.cover(lambda: ring.fail(ErrorCode.PEER_LOST, f"{who} was interrupted"))
+
     try:
-        ring = join(ring_config(placement, setup), lambda ring: ring.on_end(lambda: leave_soon(rank, ring)))
+        ring = join(ring_config(placement, setup), begun)
     except (ValueError, OSError) as error:
         say(rank, str(error))
         return EXIT_FAILED
     except RingEnded as error:
-        return _ended(rank, error)
+        return _ended(rank, error, interruption)
     try:
         _follow(ring, placement, rank)
         raise AssertionError("a stage follows until its ring ends")
     except RingEnded as error:
-        return _ended(rank, error)
+        return _ended(rank, error, interruption)
     except (EngineError, CheckpointError, MemoryError) as error:
         ring.fail(ErrorCode.ENGINE_FAILED, f"{who}: {error or 'out of memory'}")
         return _ended(rank, error)
     except ProtocolError as error:
         ring.fail(error.code, f"rank 0 sent a plan that {who} cannot run: {error.detail}", rank=0)
         return _ended(rank, error)
-    except KeyboardInterrupt:
-        ring.fail(ErrorCode.PEER_LOST, f"{who} was interrupted")
-        raise
     except Exception as error:
         ring.fail(ErrorCode.ENGINE_FAILED, f"{who} has failed: {error!r}")
         raise
@@ -115,20 +119,22 @@ def _end_tokens(placement: Placement, rank: int) -> frozenset[int]:
         vocabulary.close()
 
 
-def _ended(rank: int, error: Exception) -> int:
+def _ended(rank: int, error: Exception, interruption: Interruption | None = None) -> int:
     if isinstance(error, RingStopped):
         return 0
-    say(rank, str(error))
+    if interruption is None or interruption.cause is None:
+        say(rank, str(error))
     return EXIT_RING
 
 
-def leave_soon(rank: int, ring: Ring) -> None:
+def leave_soon(rank: int, ring: Ring, interruption: Interruption | None = None) -> None:
     """End the process within `GRACE_S` of a failed ring, even in the middle of a forward. For `Ring.on_end`."""
 
     def leave() -> None:
         time.sleep(GRACE_S)
-        say(rank, str(ring.lost))
-        os._exit(EXIT_RING)
+        cause = None if interruption is None else interruption.cause
+        say(rank, str(cause or ring.lost))
+        os._exit(EXIT_RING if cause is None else cause.status)
 
     if ring.lost is not None:
         threading.Thread(target=leave, name="leave", daemon=True).start()
