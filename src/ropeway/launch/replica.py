@@ -187,11 +187,15 @@ class Replica:
             self._lose(ServiceState.FAILED, self._board.detail or "the serving loop has ended")
 
     def _lose(self, state: ServiceState, why: str) -> None:
-        """There is no ring any more: say so, and end every request."""
+        """There is no ring any more: say so, end every request, and forget what the loop did."""
+        self._tell(state, why)
+        self._board.detach()
+
+    def _tell(self, state: ServiceState, why: str) -> None:
+        """Say that there is no ring, and end every request. From any thread."""
         if self._board.state not in (state, ServiceState.DRAINING, ServiceState.FAILED):
             _log.warning("%s: %s", state.value, why)
         self._board.become(state, why)
-        self._board.detach()
         self._inbox.close(why)
 
     def _one_ring(self) -> str:
@@ -220,9 +224,7 @@ class Replica:
     def _ring_ended(self, ring: Ring) -> None:
         """The loop may be in a forward that lasts: whoever waits for it is told now. In a thread of the ring."""
         if ring is self._ring and ring.lost is not None and self._ready_at < math.inf:
-            _log.warning("%s", ring.lost)
-            self._board.become(ServiceState.RESTARTING, str(ring.lost))
-            self._inbox.close(str(ring.lost))
+            self._tell(ServiceState.RESTARTING, str(ring.lost))
         self._inbox.wake.set()
 
     def _run(self, rank0: Rank0) -> None:
