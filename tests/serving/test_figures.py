@@ -59,6 +59,12 @@ def test_what_the_wire_costs() -> None:
     assert record(0, 10, 40, 5, {1: (0, 20, 0)}).wire_ns(3) is None
     assert record(0, 10, 40, 5, {1: (0, 20, 0)}, parts=2).wire_ns(2) is None
     assert record(0, 10, 40, 5, {}).wire_ns(1) is None
+    beside = record(0, 10, 40, 5, {1: (0, 20, 0)})
+    beside.alone = False
+    assert beside.wire_ns(2) is None
+    nothing_back = record(0, 10, 40, 5, {1: (0, 20, 0)})
+    nothing_back.back_ns = 0
+    assert nothing_back.wire_ns(2) is None
 
 
 def test_a_timeline_draws_each_stage_behind_the_one_before_it() -> None:

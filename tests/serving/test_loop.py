@@ -188,6 +188,22 @@ def test_where_the_time_of_a_round_went() -> None:
         assert prompt.wire_ns(3) is None
 
 
+def test_rounds_that_overlap_say_so() -> None:
+    """What the wire costs can be told from a round that had the ring for itself."""
+    with fake_ring(2) as ring:
+        for groups in (1, 2):
+            loop = ring.loop(Verifier(), groups=groups)
+            sequences = [ring.sequence(prompt, 10) for prompt in prompts(8, [12, 20])]
+            for sequence in sequences:
+                loop.scheduler.add(sequence)
+            while not loop.scheduler.idle:
+                loop.step()
+            settled(ring, loop)
+            assert any(not record.alone for record in loop.records) == (groups == 2)
+            if groups == 2:
+                assert sum(record.alone for record in loop.records) < len(loop.records) / 2
+
+
 def test_records_are_bounded() -> None:
     with fake_ring(1, Shape(context=400)) as ring:
         loop = ring.loop(Verifier())

@@ -115,7 +115,9 @@ class Loop:
         else:
             number = ring.send_plan(scheduled.plan)
         work = stage.begin(scheduled.plan)
-        record = RoundRecord(number, len(scheduled.tokens), len(work.parts), started)
+        record = RoundRecord(number, len(scheduled.tokens), len(work.parts), started, alone=not self._under_way)
+        if self._under_way:
+            self._under_way[-1].record.alone = False
         under_way = UnderWay(scheduled, work, record, self._frames(scheduled, work))
         self.records.append(record)
         self._under_way.append(under_way)
@@ -197,14 +199,14 @@ class Loop:
     def _receive_tokens(self, under_way: UnderWay) -> dict[int, Items[int]]:
         ring, record = self._ring, under_way.record
         assert ring is not None
-        chosen: dict[int, Items[int]] = {}
+        if not under_way.scheduled.wanted:
+            return {}
+        assert not any(wanted.drafts for wanted in under_way.scheduled.wanted), "the last rank verifies no drafts"
         asked = time.perf_counter_ns()
-        if under_way.scheduled.wanted:
-            assert not any(wanted.drafts for wanted in under_way.scheduled.wanted), "the last rank verifies no drafts"
-            chosen = {token.stream: (token.token,) for token in ring.receive_tokens(record.number).tokens}
+        tokens = ring.receive_tokens(record.number).tokens
         record.back_ns = time.perf_counter_ns()
         record.wait_rows_ns += record.back_ns - asked
-        return chosen
+        return {token.stream: (token.token,) for token in tokens}
 
     def _receive_frame(self, under_way: UnderWay) -> None:
         """The next frame of rows that came round, and the head over them; one part's logits are made at a time."""

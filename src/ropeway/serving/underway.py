@@ -31,12 +31,16 @@ class RoundRecord:
     wait_rows_ns: int = 0
     """That rank 0 has waited for what comes back; the rest of the way there it had other rounds to run."""
     wait_send_ns: int = 0
+    alone: bool = True
+    """No other round was under way with it."""
     dones: dict[int, Done] = field(default_factory=dict)
 
     def wire_ns(self, world: int) -> int | None:
-        """The round less every stage's forward, for a round of one part; None until all stages have reported, and where
-        there is no wire."""
-        if world == 1 or len(self.dones) < world - 1 or self.parts != 1:
+        """The round less every stage's forward, for a round of one part that was alone and brought something back.
+
+        None until all stages have reported, and where there is no wire.
+        """
+        if world == 1 or len(self.dones) < world - 1 or self.parts != 1 or not self.alone or not self.back_ns:
             return None
         return self.back_ns - self.launched_ns - self.own_ns - sum(d.forward_ns for d in self.dones.values())
 
