@@ -13,7 +13,7 @@ from ropeway.serving.speech import PlainChooser
 
 TYPICAL_PROMPT: Final = 2048
 """Rows of the prompt that the size is chosen for, where the context holds as many."""
-MANY: Final = 32
+MANY: Final = 64
 TRIES: Final = 2
 SHORT: Final = 128
 """A prompt of so few rows is not worth measuring for."""

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.engines.base import EngineError
-from ropeway.engines.llamacpp.engine import LlamaCppEngine
+from ropeway.engines.llamacpp.alone import rows_stand_alone
+from ropeway.engines.llamacpp.engine import PROMPT_GRAIN, LlamaCppEngine
 from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank import RankSetup, ring_config
@@ -22,6 +24,7 @@ from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
 from ropeway.transport import Ring, join
+from ropeway.types import Backend, EngineKind
 from ropeway.wire import CacheAck, Describe, ErrorCode, Expected, ProtocolError, Ready, check_description
 
 BRING_UP_S = 60.0
@@ -55,6 +58,13 @@ class Rank0:
     stage: Stage
     ring: Ring | None
     facts: tuple[StageFacts, ...]
+    grain: int = 1
+    """Parts of prompts that are multiples of so many rows have the same bits whatever their size."""
+
+    @property
+    def resumes_at(self) -> int:
+        """A prompt that resumes at a multiple of so many rows has the bits of one that was read from the start."""
+        return self.grain if self.grain > 1 else self.limits.chunk
 
     @property
     def limits(self) -> Limits:
@@ -67,6 +77,15 @@ class Rank0:
             context=min(d.context for d in described),
             kv_rows=min(d.kv_rows for d in described),
         )
+
+    @property
+    def rows_stand_alone(self) -> bool:
+        """Rows of a stream that run together have the bits that each has alone, on every stage, as far as is known."""
+        options = self.placement.options
+        here = all(
+            fact.describe.engine is EngineKind.LLAMACPP and fact.describe.backend is Backend.CPU for fact in self.facts
+        )
+        return here and rows_stand_alone(GgufFile.open(self.placement.path), options.threads, options.context)
 
     def loop(
         self,
@@ -91,8 +110,10 @@ class Rank0:
             limits.context,
             limits.kv_rows,
             groups=groups,
+            grain=self.grain,
             lookup=lookup,
             propose=no_drafts if drafting is None else drafting.propose,
+            apart=not self.rows_stand_alone,
         )
         return Loop(
             self.stage,
@@ -130,7 +151,7 @@ def open_alone(placement: Placement) -> Iterator[Rank0]:
     """A ring of one: no connection at all."""
     stage, facts = _load(placement, None)
     try:
-        yield Rank0(placement, stage, None, facts)
+        yield Rank0(placement, stage, None, facts, PROMPT_GRAIN)
     finally:
         stage.engine.close()
 
@@ -148,7 +169,7 @@ def open_ring(
         try:
             stage, facts = _load(placement, ring, setup.addresses)
             try:
-                yield Rank0(placement, stage, ring, facts)
+                yield Rank0(placement, stage, ring, facts, PROMPT_GRAIN)
             finally:
                 stage.engine.close()
         except (EngineError, CheckpointError) as error:

@@ -257,7 +257,9 @@ class Replica:
             on_round=lambda scheduled, _work: runner.on_round(scheduled),
             drafting=drafting,
         )
-        cache = PromptCache(layout.world, loop.scheduler.piece, row_bytes, self._options.cache_bytes)
+        cache = PromptCache(
+            layout.world, min(rank0.resumes_at, loop.scheduler.piece), row_bytes, self._options.cache_bytes
+        )
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
         self._board.attach(_cards(rank0), cache, chooser.jobs)
         return runner

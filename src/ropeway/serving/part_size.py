@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-SIZES: Final = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+SIZES: Final = (64, 128, 256, 512, 1024, 2048, 4096)
 """What may be chosen. Powers of two, so that small differences between two measurements rarely change the choice."""
 
 

@@ -30,11 +30,15 @@ class PromptTooLong(ValueError):
 class PromptQueue:
     """Prompts that wait and the one that is on its way in.
 
-    A prompt is cut at multiples of `piece` rows, counted from its beginning, whatever else is going on.
+    A prompt is cut at multiples of `piece` rows, counted from its beginning, whatever else is going on. What is left of
+    it at the end is cut once more at a multiple of `grain`.
     """
 
-    def __init__(self, piece: int, parallel: int, context: int, kv_rows: int, lookup: Lookup) -> None:
+    def __init__(
+        self, piece: int, parallel: int, context: int, kv_rows: int, lookup: Lookup, *, grain: int = 1
+    ) -> None:
         self._piece = piece
+        self._grain = grain
         self._parallel = parallel
         self._context = context
         self._kv_rows = kv_rows
@@ -118,6 +122,8 @@ class PromptQueue:
         at, end = stream.position, len(stream.sequence.prompt)
         while at < end:
             rows = min(end, (at // self._piece + 1) * self._piece) - at
+            if rows > self._grain:
+                rows -= rows % self._grain
             if rows > room:
                 break
             pieces.append(rows)

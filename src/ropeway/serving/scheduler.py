@@ -42,7 +42,10 @@ class Scheduler:
 
     The limits are those of the tightest stage (wire.md 6): `parallel` streams, parts of `chunk` rows, rounds of
     `max_rows`, `context` positions a stream, `kv_rows` in all. `groups` rounds may be under way at once; `send_tokens`
-    puts the token ids into the plans. Raises ValueError with the limit's name where no sequence could ever run.
+    puts the token ids into the plans. Parts of prompts are multiples of `grain` rows, but for a last one that is
+    smaller: an engine may need that for bits that do not depend on the part's size. With `apart` each row of a decode
+    with drafts is a part of its own, as it would be without: for engines whose bits depend on what runs together.
+    Raises ValueError with the limit's name where no sequence could ever run.
     """
 
     def __init__(
@@ -55,10 +58,18 @@ class Scheduler:
         *,
         groups: int = 1,
         send_tokens: bool = False,
+        grain: int = 1,
         lookup: Lookup = lambda _: None,
         propose: Propose = no_drafts,
+        apart: bool = False,
     ) -> None:
-        for name, value in (("parallel", parallel), ("chunk", chunk), ("max_rows", max_rows), ("groups", groups)):
+        for name, value in (
+            ("parallel", parallel),
+            ("chunk", chunk),
+            ("max_rows", max_rows),
+            ("groups", groups),
+            ("grain", grain),
+        ):
             if value < 1:
                 raise ValueError(f"{name}: {value} is not at least 1")
         if kv_rows < context:
@@ -68,9 +79,12 @@ class Scheduler:
         self._groups = groups
         self._send_tokens = send_tokens
         self._propose = propose
+        self._apart = apart
         # A piece fits beside a decode of every stream, so that prompts keep their cuts under any load.
         self._piece = max(1, min(chunk, max_rows - parallel))
-        self._prompts = PromptQueue(self._piece, parallel, context, kv_rows, lookup)
+        if self._piece > grain:
+            self._piece -= self._piece % grain
+        self._prompts = PromptQueue(self._piece, parallel, context, kv_rows, lookup, grain=grain)
         self._open: dict[int, Stream] = {}
         self._ready: deque[Stream] = deque()
         self._leaving: list[StreamEntry] = []
@@ -202,4 +216,5 @@ class Scheduler:
         drafts = tuple(self._propose(sequence, limit))[:limit] if limit > 0 else ()
         rows = 1 + len(drafts)
         entry = stream.take(rows)
-        return Turn(sequence, entry, (sequence.produced[-1], *drafts), (rows,), rows, False, True, drafts)
+        pieces = (1,) * rows if self._apart else (rows,)
+        return Turn(sequence, entry, (sequence.produced[-1], *drafts), pieces, rows, False, True, drafts)

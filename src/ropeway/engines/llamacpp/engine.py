@@ -12,11 +12,11 @@ import numpy as np
 
 from ropeway.checkpoints.embeddings import EmbeddingTable
 from ropeway.checkpoints.families import EMBEDDINGS, OUTPUT, OUTPUT_NORM, layer_count
-from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.checkpoints.slicing import slice_stage
 from ropeway.engines.base import Capacities, EngineConfig, EngineError, Logits, Span
 from ropeway.engines.llamacpp import binding
+from ropeway.engines.llamacpp.alone import ROW_BY_ROW
 from ropeway.engines.llamacpp.context import Context, ContextSize
 from ropeway.engines.llamacpp.pieces import Piece, cut_batch
 from ropeway.engines.llamacpp.tap import OutputTap
@@ -26,8 +26,9 @@ LAYER_INPUT_ARCHITECTURES = frozenset({"llama", "qwen3"})
 """Architectures whose graphs keep their layers' inputs, so that a stage's output is the input of one more layer of
 zeros. The others, and the model's last layer, are read through the eval callback."""
 
-_BATCH_SENSITIVE = frozenset({GgmlType.F32, GgmlType.F16, GgmlType.BF16})
-"""Matrix types whose products may have other bits when other rows are multiplied beside them."""
+PROMPT_GRAIN = 64
+"""Rows of a prompt that llama.cpp's CPU attention takes as one tile: where a part is a multiple of it, every row goes
+through the tiled kernel, in any other part none does, and the two kernels give other bits."""
 
 _DEVICE_BACKENDS = {"CUDA": Backend.CUDA, "ROCm": Backend.ROCM, "HIP": Backend.ROCM, "Vulkan": Backend.VULKAN,
                     "Metal": Backend.METAL, "MTL": Backend.METAL}  # fmt: skip
@@ -65,7 +66,7 @@ class LlamaCppEngine:
         )
         self.weights_bytes = _held_bytes(gguf, config)
         output = gguf.tensors.get(OUTPUT, gguf.tensors[EMBEDDINGS])
-        self._head_bits_stand_alone = output.type not in _BATCH_SENSITIVE
+        self._head_bits_stand_alone = output.type in ROW_BY_ROW
         self._tap: OutputTap | None = None
         self._contexts: list[Context] = []
         self._table = EmbeddingTable(gguf) if config.embed else None
