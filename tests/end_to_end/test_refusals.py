@@ -95,6 +95,24 @@ def test_a_second_process_at_the_same_address_is_told_so(yard: Yard, small: str)
         check_stopped(*ring.ranks.values())
 
 
+def test_another_key_at_a_ranks_own_address_is_named_by_both(yard: Yard, small: str, tmp_path: Path) -> None:
+    """Whoever dials first is refused first; rank 0 may end at once, or wait on for a stage with the right key."""
+    other_key = tmp_path / "other.key"
+    write_key(other_key)
+    with free_addresses(2) as addresses:
+        ring = HandRing(yard, small, addresses)
+        rank0 = ring.run(*LONG)
+        check_lost(ring.stage(1, key=other_key), "wrong_key: ", f"rank 0 ({addresses[0]})")
+        rank0.until(lambda rank0: "wrong_key: " in rank0.err)
+
+
+def test_a_wildcard_is_refused(yard: Yard, small: str) -> None:
+    with free_addresses(2) as addresses:
+        rank0 = HandRing(yard, small, addresses).run("--listen", "[::]:0")
+        assert rank0.status() == 2
+        assert rank0.err.startswith("ropeway: listen: '[::]:0' is a wildcard")
+
+
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[dict[str, HandRing]]:
     """Rings whose rank 1 differs from rank 0 in one flag, or in its release, side by side."""

@@ -85,6 +85,17 @@ def test_a_rank_lost_while_idle_and_one_lost_in_bring_up_come_back(server: Serve
     assert server.complete().status == 200
 
 
+def test_a_rank_0_that_was_stopped_comes_back_too(server: Server) -> None:
+    server.become_ready()
+    streams = server.streams(2)
+    began = server.process.signal(signal.SIGSTOP)
+    wait_until(lambda: not server.left(), began + STOPPED_S - time.monotonic())
+    began = server.process.signal(signal.SIGCONT)
+    check_cut_off(streams, 0, began, KILLED_S)
+    server.become_ready()
+    assert server.complete().status == 200
+
+
 def test_told_to_stop_in_the_middle_of_streams(server: Server) -> None:
     server.become_ready()
     long, short = server.streams(1)[0], Stream(server.port, 30)
