@@ -35,7 +35,7 @@ class Rank:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[listener],
-            env={**os.environ, "PYTHONPATH": str(HERE.parent), "PYTHONWARNINGS": "error"},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path]), "PYTHONWARNINGS": "error"},
             text=True,
         )
         self.lines: queue.SimpleQueue[tuple[float, dict[str, Any]]] = queue.SimpleQueue()
