@@ -8,7 +8,14 @@ from ropeway.serving.drafting.window import Window
 
 
 class Free(Window):
-    """A window on a ring whose rounds all take the same time, as it is told."""
+    """A window that believes that all rounds take the same time, and guesses none."""
+
+    @property
+    def guess_s(self) -> float:
+        return 0.0
+
+    @guess_s.setter
+    def guess_s(self, seconds: float) -> None: ...
 
     def landed(self, rows: int, seconds: float, streams: int) -> None:
         super().landed(rows, 0.1, streams)

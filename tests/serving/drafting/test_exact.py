@@ -1,6 +1,6 @@
 """Real models over real ranks: drafting gives the text, greedy or sampled, that goes without it.
 
-One thread a stage and quantized matrices, whose rows have the same bits alone and in company (docs/exactness.md).
+Where rows have other bits in company (docs/exactness.md), each runs in a part of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.launch.drafting import DraftKind, DraftOptions, open_drafting
 from ropeway.launch.placement import Options, place
 from ropeway.launch.rank0 import Rank0, open_local
@@ -70,3 +71,28 @@ def test_the_text_is_the_same(architecture: str, stages: int, tmp_path: Path, mo
                 assert figures.guesses > 20, name
                 assert figures.guesses > figures.right or name == "itself", name
                 assert name != "itself" or figures.right == figures.guesses, "its own weights are always right"
+
+
+@pytest.mark.parametrize("kind", [GgmlType.F16, GgmlType.F32, GgmlType.BF16], ids=lambda kind: kind.name)
+def test_the_text_is_the_same_where_bits_depend_on_the_batch(
+    kind: GgmlType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream alone, every logit drawn upon: sampled at a high temperature."""
+    monkeypatch.setenv("ROPEWAY_CACHE", str(tmp_path / "cache"))
+    path = write_tiny(tmp_path / "large.gguf", TinyModel("llama", LAYERS, kind))
+    placement = place(Options(str(path), 2, threads=1, context=256, chunk=64))
+    prompt = tuple(np.random.default_rng(5).integers(3, VOCABULARY, 70).tolist())
+    params = SamplingParams(temperature=1.0, seed=12)
+    with open_local(placement) as rank0:
+        assert not rank0.rows_stand_alone
+        texts = []
+        for number, options in enumerate((DraftOptions(), DraftOptions(DraftKind.MODEL, str(path)))):
+            with open_drafting(options, placement) as drafting:
+                loop = rank0.loop(PlainChooser(), drafting=None if drafting is None else free(drafting))
+                sequence = Sequence(number, prompt, 150, params)
+                loop.scheduler.add(sequence)
+                while not loop.scheduler.idle:
+                    loop.step()
+                texts.append(sequence.produced)
+                assert drafting is None or drafting.figures.right > 50
+    assert texts[0] == texts[1]
