@@ -9,6 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from itertools import pairwise
 
 
 class RowDtype(IntEnum):
@@ -159,7 +160,7 @@ def ranges_from_cuts(layers: int, cuts: tuple[int, ...]) -> tuple[tuple[int, int
     edges = (0, *cuts, layers)
     if list(edges) != sorted(set(edges)):
         raise ValueError(f"cuts: {','.join(map(str, cuts))} must rise strictly and stay inside 1..{layers - 1}")
-    return tuple(zip(edges[:-1], edges[1:], strict=True))
+    return tuple(pairwise(edges))
 
 
 def even_cuts(layers: int, stages: int) -> tuple[int, ...]:
