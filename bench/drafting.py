@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--one-way-ms", type=float, default=25.0)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--draft", default="ngram", metavar="ngram|model:PATH")
+    parser.add_argument("--draft-batch", action="store_true")
     parser.add_argument("--only", choices=list(TASKS), action="append")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -160,7 +161,7 @@ def main() -> None:
     speech = Speech(placement.path)
     with (
         far_ring(placement, args.one_way_ms / 1e3) as rank0,
-        open_drafting(DraftOptions.parse(args.draft), placement) as drafting,
+        open_drafting(DraftOptions.parse(args.draft, batch=args.draft_batch), placement) as drafting,
     ):
         pids = pin_far_ring()
         plain, drafted = rank0.loop(PlainChooser()), rank0.loop(PlainChooser(), drafting=drafting)

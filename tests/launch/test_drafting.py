@@ -44,6 +44,7 @@ def test_what_the_flag_says() -> None:
     assert DraftOptions.parse("none") == DraftOptions()
     assert DraftOptions.parse("ngram") == DraftOptions(DraftKind.NGRAM)
     assert DraftOptions.parse("model:C:/small.gguf") == DraftOptions(DraftKind.MODEL, "C:/small.gguf")
+    assert DraftOptions.parse("ngram", batch=True) == DraftOptions(DraftKind.NGRAM, batch=True)
     for wrong in ("", "model", "model:", "ngram:3", "none:", "N-gram"):
         with pytest.raises(ValueError, match=r"draft: .* is not none, ngram or model:PATH"):
             DraftOptions.parse(wrong)

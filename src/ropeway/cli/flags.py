@@ -50,6 +50,10 @@ Draft = Annotated[
         help="Guess tokens and verify several a round: what followed before, or a small GGUF of the same vocabulary.",
     ),
 ]
+DraftBatch = Annotated[
+    bool,
+    typer.Option("--draft-batch", help="Verify guesses in one batch also where a near-tie may then fall otherwise."),
+]
 GpuLayers = Annotated[int, typer.Option("--gpu-layers", min=-1, help="Layers to offload where the build can; -1: all.")]
 VerifyWeights = Annotated[
     bool,

@@ -42,6 +42,7 @@ def run(
     parallel: flags.Parallel = 1,
     part: flags.Part = 0,
     draft: flags.Draft = "none",
+    draft_batch: flags.DraftBatch = False,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -69,7 +70,7 @@ def run(
             gpu_layers,
             verify_weights,
         )
-        drafts = DraftOptions.parse(draft)
+        drafts = DraftOptions.parse(draft, batch=draft_batch)
         with (
             open_rank0(options, interruption, ring, key, listen) as rank0,
             open_drafting(drafts, rank0.placement) as drafting,

@@ -53,6 +53,7 @@ def serve(
     parallel: flags.Parallel = 8,
     part: flags.Part = 0,
     draft: flags.Draft = "none",
+    draft_batch: flags.DraftBatch = False,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -84,7 +85,7 @@ def serve(
             verify_weights,
         )
         placement, bring_up = _ring(options, ring, key, listen)
-        drafts = DraftOptions.parse(draft)
+        drafts = DraftOptions.parse(draft, batch=draft_batch)
         check_draft(drafts, placement)
         replica = Replica(
             placement,

@@ -34,19 +34,20 @@ class DraftKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
-    """The flag `--draft`; `model` names the small GGUF."""
+    """The flags `--draft` and `--draft-batch`; `model` names the small GGUF."""
 
     kind: DraftKind = DraftKind.NONE
     model: str = ""
+    batch: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> DraftOptions:
+    def parse(cls, text: str, *, batch: bool = False) -> DraftOptions:
         """'none', 'ngram' or 'model:PATH'. Raises ValueError."""
         kind, _, model = text.partition(":")
         if kind == DraftKind.MODEL.value and model:
-            return cls(DraftKind.MODEL, model)
+            return cls(DraftKind.MODEL, model, batch)
         if text in (DraftKind.NONE.value, DraftKind.NGRAM.value):
-            return cls(DraftKind(text))
+            return cls(DraftKind(text), batch=batch)
         raise ValueError(f"draft: {text!r} is not none, ngram or model:PATH")
 
 
@@ -75,7 +76,7 @@ def open_drafting(options: DraftOptions, placement: Placement) -> Iterator[Draft
         yield None
         return
     drafter: Drafter = NgramDrafter() if options.kind is DraftKind.NGRAM else _small_model(options.model, placement)
-    drafting = Drafting(drafter)
+    drafting = Drafting(drafter, batch=options.batch)
     try:
         yield drafting
     finally:

@@ -113,7 +113,7 @@ class Rank0:
             grain=self.grain,
             lookup=lookup,
             propose=no_drafts if drafting is None else drafting.propose,
-            apart=not self.rows_stand_alone,
+            apart=drafting is not None and not drafting.batch and not self.rows_stand_alone,
         )
         return Loop(
             self.stage,

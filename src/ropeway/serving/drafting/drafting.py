@@ -48,9 +48,15 @@ class _Turn:
 
 
 class Drafting:
-    """Drafting for one ring's loop; the loop's thread calls it. `clock` gives seconds."""
+    """Drafting for one ring's loop; the loop's thread calls it. `clock` gives seconds.
 
-    def __init__(self, drafter: Drafter, clock: Callable[[], float] = time.perf_counter) -> None:
+    With `batch` a stream's guesses are verified together even where their rows have other bits then than alone.
+    """
+
+    def __init__(
+        self, drafter: Drafter, clock: Callable[[], float] = time.perf_counter, *, batch: bool = False
+    ) -> None:
+        self.batch = batch
         self.window = Window(drafter.priors)
         self.figures = DraftFigures()
         self._drafter = drafter
