@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from end_to_end.commands import ropeway, ropeway_json
-from end_to_end.processes import Yard
+from end_to_end.processes import Yard, kill
+from end_to_end.serving_process import Server
 from end_to_end.test_faults import KILLED_S
 from end_to_end.test_local_faults import stream
+from end_to_end.test_serve_faults import check_cut_off
 from tiny_gguf import TinyModel, write_tiny
 
 pytestmark = pytest.mark.timeout(240)
@@ -46,3 +49,17 @@ def test_a_killed_child_ends_a_drafted_reply(yard: Yard, small: str) -> None:
     ring = stream(yard, small, "--draft", "ngram")
     ring.hit(1, signal.SIGKILL)
     ring.check_lost(1, KILLED_S, "was killed by SIGKILL")
+
+
+def test_a_server_that_drafts_says_the_same_and_comes_back_from_a_loss(yard: Yard, small: str) -> None:
+    plain, drafting = Server(yard, small, "--groups", "1"), Server(yard, small, "--draft", "ngram", "--groups", "2")
+    for server in (plain, drafting):
+        server.become_ready()
+    expected = plain.complete(120).body["choices"]
+    assert drafting.complete(120).body["choices"] == expected
+    streams = drafting.streams(3)
+    began = time.monotonic()
+    kill(drafting.family()[0], signal.SIGKILL)
+    check_cut_off(streams, 1, began, KILLED_S)
+    drafting.become_ready()
+    assert drafting.complete(120).body["choices"] == expected
