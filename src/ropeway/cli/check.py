@@ -9,6 +9,7 @@ import typer
 
 from ropeway.cli import flags
 from ropeway.cli.session import open_rank0, stages_json
+from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.placement import CHUNK, Options
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.speech import Speech
@@ -29,6 +30,9 @@ def check(
     threads: flags.Threads = 0,
     context: flags.Context = 4096,
     part: flags.Part = 0,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Rounds under way at once.")] = 1,
+    draft: flags.Draft = "none",
+    draft_batch: flags.DraftBatch = False,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
     ring: flags.RingOption = None,
@@ -56,8 +60,13 @@ def check(
             gpu_layers,
             verify_weights,
         )
-        with open_rank0(options, interruption, ring, key, listen) as rank0:
-            comparison = run_check(rank0, _prompts(rank0, streams, prompt_tokens), steps)
+        drafts = DraftOptions.parse(draft, batch=draft_batch)
+        with (
+            open_rank0(options, interruption, ring, key, listen) as rank0,
+            open_drafting(drafts, rank0.placement) as drafting,
+        ):
+            prompts = _prompts(rank0, streams, prompt_tokens)
+            comparison = run_check(rank0, prompts, steps, groups=groups, drafting=drafting)
             promised = _promises_bits(rank0)
             _print(rank0, comparison, promised, as_json)
         if promised and comparison.equal_steps != comparison.steps:

@@ -10,11 +10,14 @@ from collections import defaultdict
 from collections.abc import Sequence as Items
 from typing import Protocol
 
+import numpy as np
+
 from ropeway.engines.base import Logits, Span
 from ropeway.engines.llamacpp.whole import WholeModel
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank0 import Rank0
+from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.rounds import Scheduled, Wanted
 from ropeway.serving.sequence import Sequence
 from ropeway.stage.work import Keep, Release, StageWork
@@ -88,7 +91,7 @@ def _round(whole: Whole, scheduled: Scheduled, work: StageWork) -> dict[int, Log
                 whole.release(slot)
             case _:
                 raise AssertionError("a comparison uses no prompt cache")
-    found: dict[int, Logits] = {}
+    found: dict[int, list[Logits]] = defaultdict(list)
     at = 0
     for part in work.parts:
         tokens = scheduled.tokens[part.start : part.start + part.rows]
@@ -96,10 +99,11 @@ def _round(whole: Whole, scheduled: Scheduled, work: StageWork) -> dict[int, Log
         stop = at + len(part.returns)
         for wanted in scheduled.wanted:
             last = wanted.row + wanted.rows
-            if at < last <= stop:
-                found[wanted.sequence.id] = logits[last - 1 - len(wanted.drafts) - at : last - at]
+            first = max(at, last - 1 - len(wanted.drafts))
+            if first < min(last, stop):
+                found[wanted.sequence.id].append(logits[first - at : last - at])
         at = stop
-    return found
+    return {number: np.concatenate(rows) for number, rows in found.items()}
 
 
 def compare_with_whole(placement: Placement, recorder: Recorder) -> Comparison:
@@ -111,14 +115,16 @@ def compare_with_whole(placement: Placement, recorder: Recorder) -> Comparison:
         whole.close()
 
 
-def check(rank0: Rank0, prompts: Items[Items[int]], steps: int) -> Comparison:
+def check(
+    rank0: Rank0, prompts: Items[Items[int]], steps: int, *, groups: int = 1, drafting: Drafting | None = None
+) -> Comparison:
     """Read the prompts and decode `steps` tokens for each on the ring, then compare every step with the whole model.
 
     End tokens do not end anything here. Raises EngineError, RingLost.
     """
     recorder = Recorder()
     part = part_size(rank0, max(map(len, prompts)))
-    loop = rank0.loop(recorder, part=part, on_round=recorder.on_round)
+    loop = rank0.loop(recorder, groups=groups, part=part, on_round=recorder.on_round, drafting=drafting)
     for number, prompt in enumerate(prompts):
         loop.scheduler.add(Sequence(number, tuple(prompt), steps))
     while not loop.scheduler.idle:

@@ -17,6 +17,7 @@ from ropeway.launch.rank0 import Rank0, open_local
 from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.sequence import SamplingParams, Sequence
 from ropeway.serving.speech import PlainChooser
+from ropeway.verify.repeat import check
 from serving.drafting.eager import free
 from tiny_gguf import VOCABULARY, TinyModel, write_tiny
 
@@ -96,3 +97,20 @@ def test_the_text_is_the_same_where_bits_depend_on_the_batch(
                 texts.append(sequence.produced)
                 assert drafting is None or drafting.figures.right > 50
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("kind", [GgmlType.Q8_0, GgmlType.F16], ids=lambda kind: kind.name)
+def test_a_drafted_ring_equals_the_whole_model(kind: GgmlType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rounds that a ring really ran, drafts right and wrong among them, repeated in one process: the same bits."""
+    monkeypatch.setenv("ROPEWAY_CACHE", str(tmp_path / "cache"))
+    path = write_tiny(tmp_path / "large.gguf", TinyModel("qwen3", LAYERS, kind))
+    placement = place(Options(str(path), 3, threads=1, context=256, chunk=64, parallel=3))
+    prompts = [sequence.prompt for sequence in sequences(0)]
+    with (
+        open_local(placement) as rank0,
+        open_drafting(DraftOptions(DraftKind.NGRAM), placement) as drafting,
+    ):
+        assert drafting is not None
+        comparison = check(rank0, prompts, 60, groups=2, drafting=free(drafting))
+    assert 0 < drafting.figures.right < drafting.figures.guesses
+    assert comparison.steps == comparison.equal_steps == 60 * len(prompts)
