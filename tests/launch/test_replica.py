@@ -1,117 +1,34 @@
-"""A served ring that is lost, comes back or gives up, and requests that hear of it just once. Rings of threads."""
+"""A served ring that is lost and comes back, and requests that hear of it just once. Rings of threads."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from fake_engine import Shape, reply_alone
-from fake_ranks import FakeRing, Gate, fake_ring, layout_of, placement_of
+from fake_engine import reply_alone
+from fake_ranks import Gate
+from launch.served_rings import SHAPE, Place
 from ropeway.engines.base import EngineError
-from ropeway.launch import replica as replica_file
-from ropeway.launch.rank0 import Rank0
-from ropeway.launch.replica import Replica, ReplicaOptions
-from ropeway.serving.runner import Runner
+from ropeway.launch.replica import ReplicaOptions
 from ropeway.serving.sequence import Finish
 from ropeway.serving.service import (
     FailedEvent,
     GenerateEvent,
-    GenerateRequest,
     PromptTooLong,
     QueueFull,
     RingUnavailable,
     ServiceState,
     TokenEvent,
 )
-from ropeway.transport import Ring, RingStopped
-from ropeway.wire import ErrorCode
+from ropeway.transport import RingStopped
 from serving.served import Client
-from tiny_gguf import write_tiny
 from transport.rings import wait_until
-
-SHAPE = Shape(context=400, max_rows=400, parallel=4)
-QUICK = ReplicaOptions(pause_s=0.0)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf")
-
-
-class Rings:
-    """Brings fake rings up, as often as asked; `refuse` is raised instead while it is set."""
-
-    def __init__(self, world: int) -> None:
-        self.placement = placement_of(SHAPE, layout_of(SHAPE, world))
-        self.world = world
-        self.asked = 0
-        self.made: list[FakeRing] = []
-        self.refuse: Exception | None = None
-        self.before: Callable[[], None] = lambda: None
-        self.behind: Callable[[], None] = lambda: None
-
-    @contextlib.contextmanager
-    def __call__(self, begun: Callable[[Ring], None]) -> Iterator[Rank0]:
-        self.asked += 1
-        self.before()
-        if self.refuse is not None:
-            raise self.refuse
-        try:
-            with fake_ring(self.world, SHAPE, placement=self.placement) as ring:
-                self.made.append(ring)
-                if ring.rank0.ring is not None:
-                    begun(ring.rank0.ring)
-                yield ring.rank0
-        finally:
-            self.behind()
-
-    def lose(self, text: str = "rank 1 has lost its mind") -> None:
-        """The latest ring fails from its last rank on."""
-        self.made[-1].rings[-1].fail(ErrorCode.ENGINE_FAILED, text)
-
-
-class Place:
-    """A replica on fake rings, started; stopped at the end."""
-
-    def __init__(self, model: Path, options: ReplicaOptions = QUICK, world: int = 2) -> None:
-        self.rings = Rings(world)
-        placement = self.rings.placement
-        placement = type(placement)(model, placement.layout, placement.options)
-        self.rings.placement = placement
-        self.replica = Replica(placement, self.rings, options)
-
-    def __enter__(self) -> Place:
-        self.replica.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.replica.stop(drain_s=0)
-
-    def ready(self, rings: int = 1) -> FakeRing:
-        """Wait for a ring, the so-many-th."""
-        wait_until(lambda: len(self.rings.made) >= rings and self.replica.state() is ServiceState.READY)
-        return self.rings.made[-1]
-
-    def ask(self, first: int, size: int = 5, max_tokens: int = 20, client: type[Client] = Client) -> Client:
-        one = client(GenerateRequest((first, *range(1, size)), max_tokens))
-        one.id = self.replica.submit(one.request, one)
-        return one
-
-    def judge(self, client: Client) -> None:
-        """The whole reply, and no other."""
-        wait_until(lambda: client.ended)
-        assert client.failed is None
-        prompt = client.request.prompt
-        assert client.tokens == reply_alone(prompt, client.request.max_tokens, SHAPE.layers)
 
 
 def test_from_start_to_stop(model: Path) -> None:
@@ -237,129 +154,6 @@ def test_an_engine_that_fails_costs_a_restart(model: Path, rank: int) -> None:
         assert "out of memory" in client.failed.text
         place.ready(2)
         place.judge(place.ask(1))
-
-
-def test_restarts_in_a_row_are_bounded(model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR), Place(model, ReplicaOptions(restarts=3, pause_s=0.0)) as place:
-        place.ready()
-        place.rings.refuse = EngineError("no such device")
-        place.rings.lose()
-        wait_until(lambda: place.replica.state() is ServiceState.FAILED)
-        assert place.rings.asked == 4
-        with pytest.raises(RingUnavailable, match="given up after 3 restarts; the last: no such device"):
-            place.ask(1)
-        assert place.replica.ring()["state"] == "failed"
-
-
-@pytest.mark.parametrize(("stable_s", "ended"), [(-1.0, ServiceState.READY), (1e9, ServiceState.FAILED)])
-def test_a_ring_that_was_stable_may_be_lost_again(
-    model: Path, monkeypatch: pytest.MonkeyPatch, stable_s: float, ended: ServiceState
-) -> None:
-    monkeypatch.setattr(replica_file, "STABLE_S", stable_s)
-    with Place(model, ReplicaOptions(restarts=2, pause_s=0.0)) as place:
-        for ring in range(1, 4):
-            place.ready(ring)
-            place.rings.lose()
-        wait_until(lambda: len(place.rings.made) + (place.replica.state() is ServiceState.FAILED) == 4)
-        wait_until(lambda: place.replica.state() is ended)
-
-
-def test_a_bring_up_that_takes_long_was_not_stable(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_file, "STABLE_S", -1.0)
-    place = Place(model, ReplicaOptions(restarts=2, pause_s=0.0))
-    place.rings.refuse = OSError("nobody there")
-    with place:
-        wait_until(lambda: place.replica.state() is ServiceState.FAILED)
-        assert place.rings.asked == 3
-
-
-def test_a_fault_of_ours_costs_a_restart_and_is_not_told(
-    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    turn, faults = Runner.turn, itertools.count()
-
-    def faulty(self: Runner) -> None:
-        turn(self)
-        if self._chooser.jobs and next(faults) == 0:
-            raise KeyError("secret")
-
-    monkeypatch.setattr(Runner, "turn", faulty)
-    with Place(model) as place:
-        place.ready()
-        client = place.ask(1, max_tokens=390)
-        wait_until(lambda: client.ended)
-        assert client.failed is not None
-        assert client.failed.text == "the server has failed (KeyError)"
-        place.ready(2)
-        place.judge(place.ask(1))
-    assert "secret" in caplog.text
-
-
-def test_draining_lets_the_running_ones_end(model: Path) -> None:
-    with Place(model) as place, ThreadPoolExecutor(1) as pool:
-        ring = place.ready()
-        clients = [place.ask(first, max_tokens=30) for first in range(7)]
-        wait_until(lambda: bool(clients[0].tokens))
-        stopping = pool.submit(place.replica.stop, 30)
-        wait_until(lambda: place.replica.state() is ServiceState.DRAINING)
-        with pytest.raises(RingUnavailable, match="being stopped"):
-            place.ask(1)
-        stopping.result(30)
-        for client in clients:
-            place.judge(client)
-        assert [type(end.result()) for end in ring.ends] == [RingStopped]
-
-
-def test_what_a_drain_cannot_wait_for_is_told(model: Path) -> None:
-    with Place(model) as place:
-        place.ready()
-        clients = [place.ask(first, max_tokens=380) for first in range(6)]
-        wait_until(lambda: bool(clients[0].tokens))
-        place.replica.drain(0)
-        assert all(client.ended for client in clients)
-        place.replica.stop(drain_s=0)
-        assert [client.failed for client in clients] == [FailedEvent("the server is being stopped")] * 6
-
-
-def test_a_loss_while_draining_ends_it(model: Path) -> None:
-    with Place(model) as place, ThreadPoolExecutor(1) as pool:
-        place.ready()
-        client = place.ask(1, max_tokens=390)
-        wait_until(lambda: bool(client.tokens))
-        stopping = pool.submit(place.replica.stop, 60)
-        wait_until(lambda: place.replica.state() is ServiceState.DRAINING)
-        place.rings.lose()
-        stopping.result(20)
-        assert client.failed is not None
-        assert place.rings.asked == 1
-        assert place.replica.state() is ServiceState.DRAINING
-
-
-def test_stopping_does_not_wait_for_a_ring_that_does_not_come(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_file, "LEAVE_S", 0.01)
-    gate = Gate()
-    place = Place(model)
-    place.rings.before = gate
-    with place:
-        assert gate.reached.wait(10)
-        place.replica.stop(drain_s=30)
-        gate.open()
-        place.replica._thread.join(20)
-        assert not place.replica._thread.is_alive()
-        with pytest.raises(RingUnavailable):
-            place.ask(1)
-
-
-def test_stopping_between_two_tries_and_before_the_first(model: Path) -> None:
-    with Place(model, ReplicaOptions(pause_s=1000.0)) as place:
-        place.ready()
-        place.rings.lose()
-        wait_until(lambda: place.replica.state() is ServiceState.RESTARTING)
-        place.replica.stop(drain_s=30)
-        assert place.rings.asked == 1
-    never = Place(model)
-    never.replica.stop(drain_s=30)
-    assert never.rings.asked == 0
 
 
 def test_requests_that_race_with_losses_all_hear_of_their_end(model: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_engine import VOCABULARY, FakeEngine, Shape, logits_of, reply_alone, values_of
+from fake_engine import VOCABULARY, Shape, logits_of, reply_alone, values_of
 from fake_ranks import FakeRing, Gate, Verifier, fake_ring
-from ropeway.engines.base import EngineError, Span
+from ropeway.engines.base import EngineError
 from ropeway.serving.loop import HISTORY, Loop
 from ropeway.serving.scheduler import Committed
 from ropeway.serving.sequence import Finish, Sequence, State
@@ -300,25 +300,3 @@ def chaos(ring: FakeRing, data: st.DataObject) -> None:
 def test_any_order_of_events(world: int, at: SamplerAt, data: st.DataObject) -> None:
     with fake_ring(world, Shape(parallel=3), sampler=at) as ring:
         chaos(ring, data)
-
-
-def test_the_fake_engine_notices_what_a_loop_could_do_wrong() -> None:
-    """A check that can fail: stale rows, a row of another position and bytes that were overwritten."""
-    shape = Shape(layers=2)
-    first = FakeEngine(shape, 0, 1, embed=True, head=True)
-    last = FakeEngine(shape, 1, 2, embed=False, head=False)
-    rows, between, back = (memoryview(bytearray(3 * first.boundary.row_bytes())) for _ in range(3))
-    first.embed([1, 2, 3], rows)
-    first.forward([Span(0, 0, 3)], rows, between)
-    last.forward([Span(0, 0, 3)], between, back)
-    with pytest.raises(EngineError, match="holds 3 positions"):
-        last.forward([Span(0, 0, 3)], between, back)
-    last.release(0)
-    with pytest.raises(EngineError, match="position 0 got a row of 1, 1"):
-        last.forward([Span(0, 0, 1), Span(1, 0, 2)], between, back)
-    last.slots.clear()
-    with pytest.raises(EngineError, match="got a row of 0"):
-        last.forward([Span(0, 0, 3)], rows, back)
-    between[8] ^= 1
-    with pytest.raises(EngineError, match="not what was written"):
-        last.forward([Span(0, 0, 3)], between, back)
