@@ -28,7 +28,7 @@ WORLDS = [
 
 def finish(loop: Loop) -> list[Committed]:
     """Step until nothing is left to do."""
-    committed = []
+    committed: list[Committed] = []
     while not loop.scheduler.idle:
         committed += loop.step()
     return committed
@@ -174,8 +174,7 @@ def test_where_the_time_of_a_round_went() -> None:
         settled(ring, loop)
         loop.collect()
         prompt, *decodes = [record for record in loop.records if record.rows]
-        assert (prompt.rows, prompt.parts) == (20, 3)
-        assert [(record.rows, record.parts) for record in decodes] == [(1, 1)] * 4
+        assert [(record.rows, record.parts) for record in (prompt, *decodes)] == [(20, 3)] + [(1, 1)] * 4
         for record in (prompt, *decodes):
             assert record.launched_ns < record.sent_ns < record.back_ns < record.landed_ns
             assert record.own_ns > 0 < record.head_ns
@@ -196,8 +195,7 @@ def test_rounds_that_overlap_say_so() -> None:
             sequences = [ring.sequence(prompt, 10) for prompt in prompts(8, [12, 20])]
             for sequence in sequences:
                 loop.scheduler.add(sequence)
-            while not loop.scheduler.idle:
-                loop.step()
+            finish(loop)
             settled(ring, loop)
             assert any(not record.alone for record in loop.records) == (groups == 2)
             if groups == 2:
