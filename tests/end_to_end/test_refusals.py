@@ -96,14 +96,17 @@ def test_a_second_process_at_the_same_address_is_told_so(yard: Yard, small: str)
 
 
 def test_another_key_at_a_ranks_own_address_is_named_by_both(yard: Yard, small: str, tmp_path: Path) -> None:
-    """Whoever dials first is refused first; rank 0 may end at once, or wait on for a stage with the right key."""
+    """Whichever dials the other first: the stage ends, and rank 0 waits on for one with the right key."""
     other_key = tmp_path / "other.key"
     write_key(other_key)
     with free_addresses(2) as addresses:
         ring = HandRing(yard, small, addresses)
         rank0 = ring.run(*LONG)
-        check_lost(ring.stage(1, key=other_key), "wrong_key: ", f"rank 0 ({addresses[0]})")
+        check_lost(ring.stage(1, *CONTEXT, key=other_key), "wrong_key: ", f"rank 0 ({addresses[0]}) refused rank 1")
         rank0.until(lambda rank0: "wrong_key: " in rank0.err)
+        right = ring.stage(1, *CONTEXT)
+        rank0.until(lambda rank0: bool(rank0.out))
+        check_stopped(rank0, right)
 
 
 def test_a_wildcard_is_refused(yard: Yard, small: str) -> None:

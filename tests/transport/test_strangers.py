@@ -283,6 +283,20 @@ def test_rank_0_waits_for_the_right_one_and_says_whom_it_refused() -> None:
         assert (caught.value.code, caught.value.rank) == (ErrorCode.DEADLINE, 1)
 
 
+def test_a_wrong_one_at_a_ranks_own_address_can_be_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """It refuses rank 0, which waits: the right one may come to the same address."""
+    with place(layout(2)) as here, ThreadPoolExecutor(2) as pool:
+        joining = pool.submit(join, here.config(0))
+        wrong = Door(here.config(1, key=bytes(32)), here.listeners[1], lambda hello: None, lambda connection: None)
+        wait_until(lambda: "it refused us: wrong_key: " in caplog.text)
+        wrong.close()
+        right = join(here.config(1))
+        head = joining.result(20)
+        head.stop()
+        head.close()
+        right.close()
+
+
 def test_something_else_at_a_ranks_address_is_named() -> None:
     with place(layout(2)) as here:
 

@@ -14,12 +14,14 @@ from ropeway.transport.config import RingConfig
 from ropeway.transport.connection import Connection
 from ropeway.transport.ending import failure, printable
 from ropeway.transport.life import Life
-from ropeway.wire import Channel, Fate, FateHeard, FateKind, HelloDone, Link, ProtocolError, Side
+from ropeway.wire import Channel, ErrorCode, Fate, FateHeard, FateKind, HelloDone, Link, ProtocolError, Side
 
 log = logging.getLogger("ropeway.transport")
 
 RETRY_S: Final = 0.05
 LONGEST_RETRY_S: Final = 0.5
+_FINAL: Final = (ErrorCode.DUPLICATE_RANK, ErrorCode.WRONG_RANK, ErrorCode.WRONG_CHANNEL)
+"""Refusals by which it is surely we who are wrong."""
 LOOK_S: Final = 0.1
 """How often a dialer looks whether the ring has ended meanwhile."""
 
@@ -29,8 +31,9 @@ def dial(
 ) -> Connection:
     """A proved connection to `rank`, tried again until `deadline` (time.monotonic) while it is not up.
 
-    Ends the ring, and raises RingLost, at once where the other side refuses us or we refuse it, else at the deadline
-    with the fate that `absent` makes of the rank and the last reason.
+    Ends the ring, and raises RingLost, at once where rank 0 refuses us or we refuse the other side, else at the
+    deadline with the fate that `absent` makes of the rank and the last reason. Another rank that refuses us may be the
+    one that is wrong: rank 0 will tell it so, and the right one can still come.
     """
     address, pause, why = config.addresses[rank], RETRY_S, "not tried yet"
     while True:
@@ -48,6 +51,8 @@ def dial(
                 return _greet(config, sock, channel, rank, life, deadline)
             except (EOFError, OSError) as error:
                 sock.close()
+                if isinstance(error, _Refused) and why != str(error):
+                    log.warning("bring-up: %s: %s", life.who(rank), error)
                 why = str(error)
             except BaseException:
                 sock.close()
@@ -55,6 +60,10 @@ def dial(
         log.debug("rank %d at %s does not answer yet: %s", rank, address, why)
         life.wait(min(pause, max(deadline - time.monotonic(), 0.0)))
         pause = min(2 * pause, LONGEST_RETRY_S)
+
+
+class _Refused(ConnectionError):
+    """A rank refuses us, and another try may help."""
 
 
 def _greet(
@@ -81,6 +90,8 @@ def _greet(
                 case HelloDone(peer):
                     return Connection(sock, link, peer.rank, channel, Side.DIALER, config.addresses[rank])
                 case FateHeard(fate):
+                    if channel is Channel.ROWS and fate.error not in _FINAL:
+                        raise _Refused(f"it refused us: {fate.error.label}: {printable(fate.text)}")
                     life.settle(_refused(config, rank, life, fate))
                     life.leave()
                 case _:
