@@ -57,6 +57,10 @@ def test_a_server_that_drafts_says_the_same_and_comes_back_from_a_loss(yard: Yar
         server.become_ready()
     expected = plain.complete(120).body["choices"]
     assert drafting.complete(120).body["choices"] == expected
+    assert plain.ask("GET", "/v1/ring").body["drafting"] == {}
+    figures = drafting.ask("GET", "/v1/ring").body["drafting"]
+    assert 0 <= figures["right"] <= figures["guesses"]
+    assert figures["turns"] + figures["right"] == 119
     streams = drafting.streams(3)
     began = time.monotonic()
     kill(drafting.family()[0], signal.SIGKILL)

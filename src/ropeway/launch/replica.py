@@ -261,7 +261,7 @@ class Replica:
             layout.world, min(rank0.resumes_at, loop.scheduler.piece), row_bytes, self._options.cache_bytes
         )
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
-        self._board.attach(_cards(rank0), cache, chooser.jobs)
+        self._board.attach(_cards(rank0), cache, chooser.jobs, None if drafting is None else drafting.figures)
         return runner
 
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final
 
 from ropeway.serving.chooser import Job
+from ropeway.serving.drafting.drafting import DraftFigures
 from ropeway.serving.drawing import Finished, cache_figures, last_round, links, quiet, stage_figures, stream
 from ropeway.serving.drawing import StageCard as StageCard
 from ropeway.serving.figures import RECENT, Rates
@@ -58,6 +59,7 @@ class Board:
         self._cards: tuple[StageCard, ...] = ()
         self._cache: PromptCache | None = None
         self._jobs: dict[int, Job] = {}
+        self._drafting: DraftFigures | None = None
         self._shown = _Shown(round=last_round((), 0, layout.world))
         self._drawn_ns = 0
         self._rates = Rates()
@@ -79,14 +81,20 @@ class Board:
             if self.state is not ServiceState.DRAINING:
                 self._status = (state, detail)
 
-    def attach(self, cards: tuple[StageCard, ...], cache: PromptCache, jobs: dict[int, Job]) -> None:
+    def attach(
+        self,
+        cards: tuple[StageCard, ...],
+        cache: PromptCache,
+        jobs: dict[int, Job],
+        drafting: DraftFigures | None = None,
+    ) -> None:
         """A ring is ready; `jobs` are those that its runner serves."""
-        self._cards, self._cache, self._jobs = cards, cache, jobs
+        self._cards, self._cache, self._jobs, self._drafting = cards, cache, jobs, drafting
         self._quiet()
 
     def detach(self) -> None:
         """The ring is gone, and what it did with it."""
-        self._cache, self._jobs = None, {}
+        self._cache, self._jobs, self._drafting = None, {}, None
         self._quiet()
 
     def _quiet(self) -> None:
@@ -143,7 +151,7 @@ class Board:
 
     def ring(self) -> dict[str, object]:
         """The board as JSON-ready values; `live` has its plain numbers once more, for the metrics."""
-        (state, detail), shown, layout = self._status, self._shown, self._layout
+        (state, detail), shown, layout, drafting = self._status, self._shown, self._layout, self._drafting
         return {
             "state": state.value,
             "detail": detail,
@@ -168,6 +176,7 @@ class Board:
                 "prompt_tokens_per_s": round(shown.prompt_tokens_per_s, 2),
             },
             "prompt_cache": shown.cache,
+            "drafting": {} if drafting is None else asdict(drafting),
             "recent": [finished.show() for finished in self._recent],
             "live": {
                 "tokens_per_s": shown.tokens_per_s,
