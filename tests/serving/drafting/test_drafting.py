@@ -94,6 +94,17 @@ def test_replies_are_the_same_and_come_in_fewer_rounds(world: int, groups: int, 
         assert all(engine.held == 0 for engine in ring.engines[:1])
 
 
+def test_one_request_after_the_other_on_one_ring() -> None:
+    """Between them a round has no rows at all: it only frees a slot."""
+    with fake_ring(2, SHAPE) as ring:
+        drafting = eager(Oracle(ring.layers, 5))
+        for prompt in ((1, 2), (3, 4), (5, 6)):
+            sequence = ring.sequence(prompt, 40)
+            drain(ring, drafting, 1, [sequence])
+            assert sequence.produced == reply_alone(prompt, 40, ring.layers)
+        assert drafting.figures.turns + drafting.figures.right == 3 * 39
+
+
 def test_a_stream_cancelled_with_guesses_in_flight_leaves_nothing() -> None:
     with fake_ring(2, SHAPE) as ring:
         drafter = Oracle(ring.layers, 1000)

@@ -89,7 +89,7 @@ class Drafting:
     def landed(self, scheduled: Scheduled, committed: Items[Committed], seconds: float, waited_s: float) -> None:
         """A round was launched `seconds` ago and is committed now; rank 0 waited for its rows for `waited_s`."""
         decodes = [wanted for wanted in scheduled.wanted if wanted.position >= len(wanted.sequence.prompt)]
-        if sum(wanted.rows for wanted in decodes) == len(scheduled.tokens):
+        if decodes and sum(wanted.rows for wanted in decodes) == len(scheduled.tokens):
             self.window.landed(len(scheduled.tokens), seconds, len(decodes))
             self._wait_s = _mean(self._wait_s, waited_s)
         tokens = {one.sequence.id: one.tokens for one in committed}
