@@ -94,14 +94,22 @@ def test_replies_are_the_same_and_come_in_fewer_rounds(world: int, groups: int, 
         assert all(engine.held == 0 for engine in ring.engines[:1])
 
 
-def test_one_request_after_the_other_on_one_ring() -> None:
-    """Between them a round has no rows at all: it only frees a slot."""
+def test_requests_that_come_after_a_pause() -> None:
+    """Before it a round has no rows, which only frees a slot; behind it a prompt enters beside a decode."""
     with fake_ring(2, SHAPE) as ring:
         drafting = eager(Oracle(ring.layers, 5))
-        for prompt in ((1, 2), (3, 4), (5, 6)):
-            sequence = ring.sequence(prompt, 40)
-            drain(ring, drafting, 1, [sequence])
-            assert sequence.produced == reply_alone(prompt, 40, ring.layers)
+        loop = ring.rank0.loop(Verifier(), drafting=drafting)
+        sequences = [ring.sequence((1, 2), 40), ring.sequence((3, 4), 40), ring.sequence(range(30), 40)]
+        loop.scheduler.add(sequences[0])
+        while not loop.scheduler.idle:
+            loop.step()
+        loop.scheduler.add(sequences[1])
+        loop.step()
+        loop.scheduler.add(sequences[2])
+        while not loop.scheduler.idle:
+            loop.step()
+        for sequence in sequences:
+            assert sequence.produced == reply_alone(sequence.prompt, 40, ring.layers)
         assert drafting.figures.turns + drafting.figures.right == 3 * 39
 
 
