@@ -22,6 +22,8 @@ SINGLE = [PACKAGE / "types.py", PACKAGE / "stage" / "slots.py"]
 SINGLE += [PACKAGE / "stage" / "work.py"]
 SINGLE += [PACKAGE / "serving" / f"{name}.py" for name in ("scheduler", "slots", "sequence", "rounds", "prompts")]
 SINGLE += [PACKAGE / "serving" / "prompt_cache.py"]
+DRAFTING = ("acceptance", "automaton", "cost", "drafter", "ngram", "window")
+SINGLE += [PACKAGE / "serving" / "drafting" / f"{name}.py" for name in DRAFTING]
 FILES = sorted(
     path
     for path in [*SINGLE, *(PACKAGE / "wire").rglob("*.py"), *(PACKAGE / "placement").rglob("*.py")]
