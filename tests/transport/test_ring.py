@@ -223,9 +223,14 @@ def test_our_own_mistakes_are_refused_before_a_byte_leaves() -> None:
         with pytest.raises(ProtocolError, match="empty_rows"):
             head.send_plan(prompt(1, 0))
         number = head.send_plan(prompt(1, 2))
-        out = head.send_buffer(ROW_BYTES)
-        with pytest.raises(ProtocolError, match="rows_length: asked to send rows of part 0 of round 1: 1 rows"):
-            head.send_rows(number, 0, 1, out)
+        with pytest.raises(ProtocolError, match="rows_length: asked for 256 bytes to send, the plans imply part 0"):
+            head.send_buffer(ROW_BYTES)
+        out = head.send_buffer(2 * ROW_BYTES)
+        with pytest.raises(ProtocolError, match="rows_length: asked to send rows of part 1 of round 1 with 2 rows"):
+            head.send_rows(number, 1, 2, out)
+        head.send_rows(number, 0, 2, out)
+        with pytest.raises(ProtocolError, match=r"rows_length: .* the plans imply nothing more"):
+            head.send_buffer(2 * ROW_BYTES)
         with pytest.raises(ProtocolError, match="round_order"):
             stage.done(5, Done(1))
         head.check()

@@ -29,16 +29,6 @@ class Frame:
     frame_bytes: int
     header: bytes
 
-    def is_called(self, kind: Kind, round_: int, part: int, rows: int, payload_bytes: int) -> bool:
-        """It is this frame that a caller names."""
-        return (
-            self.part == part
-            and self.round == round_
-            and self.rows == rows
-            and self.payload_bytes == payload_bytes
-            and self.kind is kind
-        )
-
     def __str__(self) -> str:
         if self.kind is Kind.TOKENS:
             return f"the tokens of round {self.round}"

@@ -71,19 +71,24 @@ class Inflow:
         self.waiting = round_, part, started
         if self._baton.acquire(False):
             try:
-                frame, buffer = self._ready.popleft() if self._ready else self._read_next()
+                if self._ready:
+                    frame, buffer = self._ready.popleft()
+                else:
+                    frame, buffer = self._begin()
+                    _check(frame, kind, round_, part)
+                    self._borrowed = buffer
+                    self._reader.fill(frame, buffer)
             finally:
                 self._baton.release()
         else:
             frame, buffer = self._await_reader()
-        self._borrowed = buffer
-        self.waiting = None
+        if self._borrowed is None:
+            _check(frame, kind, round_, part)
+            self._borrowed = buffer
         ended = time.monotonic()
+        self.waiting = None
         self._waits.rows_s += ended - started
         self._connection.heard_at = ended
-        assert frame.part == part, f"asked for part {part}, the plans imply {frame}"
-        assert frame.round == round_, f"asked for round {round_}, the plans imply {frame}"
-        assert frame.kind is kind, f"asked for {kind.label}, the plans imply {frame}"
         if self._expected and self._expected[0].payload_bytes >= READ_AHEAD_BYTES:
             self._called.set()
         return buffer.payload
@@ -108,8 +113,8 @@ class Inflow:
         if self._baton.acquire(timeout=timeout_s):
             self._baton.release()
 
-    def _read_next(self) -> tuple[Frame, Buffer]:
-        """With the baton: read the next expected frame into a free buffer. Raises RingEnded."""
+    def _begin(self) -> tuple[Frame, Buffer]:
+        """With the baton: the next expected frame and a buffer for it. Raises RingEnded."""
         if self._life.over:
             self._life.leave()
         assert self._expected, "asked for rows that no plan implies"
@@ -117,6 +122,11 @@ class Inflow:
         self._nudged = False
         self._connection.received_bytes += frame.frame_bytes
         buffer.fit(frame.payload_bytes)
+        return frame, buffer
+
+    def _read_next(self) -> tuple[Frame, Buffer]:
+        """With the baton: read the next expected frame into a free buffer. Raises RingEnded."""
+        frame, buffer = self._begin()
         self._reader.fill(frame, buffer)
         return frame, buffer
 
@@ -172,3 +182,9 @@ class Inflow:
             self._sock.shutdown(socket.SHUT_RD)
         self._called.set()
         self._arrived.set()
+
+
+def _check(frame: Frame, kind: Kind, round_: int, part: int) -> None:
+    assert frame.part == part, f"asked for part {part}, the plans imply {frame}"
+    assert frame.round == round_, f"asked for round {round_}, the plans imply {frame}"
+    assert frame.kind is kind, f"asked for {kind.label}, the plans imply {frame}"

@@ -40,7 +40,7 @@ class Outflow:
         """Buffers that are neither lent nor in flight; taken by the caller, put back by whoever sent the last byte."""
         self._returned = threading.Event()
         """Set whenever a buffer has come back, or the ring has ended."""
-        self._lent: deque[Buffer] = deque()
+        self._lent: deque[tuple[Frame, Buffer]] = deque()
         self._handed = threading.Event()
         self.waiting: float | None = None
         """Since when the caller waits for a buffer (time.monotonic)."""
@@ -54,24 +54,33 @@ class Outflow:
         self._due.extend(frames)
 
     def lend(self, payload_bytes: int) -> memoryview:
-        """Memory for the next frame's payload. Waits while both buffers are in flight. Raises RingEnded."""
+        """Memory for the payload of the next frame that is due. Waits while both buffers are in flight.
+
+        Raises RingEnded, or ProtocolError (`rows_length`, ours) where the plans imply another size.
+        """
+        frame = self._due[0] if self._due else None
+        if frame is None or frame.payload_bytes != payload_bytes:
+            implied = frame or "nothing more"
+            raise ProtocolError(
+                ErrorCode.ROWS_LENGTH, f"asked for {payload_bytes} bytes to send, the plans imply {implied}"
+            )
         if not self._free:
             self._wait_for_buffer()
         buffer = self._free.pop()
         buffer.fit(payload_bytes)
-        self._lent.append(buffer)
+        buffer.memory[HEADER_AT:PAYLOAD_AT] = frame.header
+        self._lent.append((self._due.popleft(), buffer))
         return buffer.payload
 
     def send(self, kind: Kind, round_: int, part: int, rows: int, payload: memoryview) -> None:
-        """Send the next frame out of the buffer that was lent first.
-
-        Raises RingEnded, or ProtocolError (`rows_length`, ours) where the plan implies another frame.
-        """
-        if not self._due or not self._due[0].is_called(kind, round_, part, rows, len(payload)):
-            raise self._unplanned(kind, round_, part, rows, len(payload))
-        frame, buffer = self._due.popleft(), self._lent.popleft()
+        """Send the frame whose buffer was lent first. Raises RingEnded, or ProtocolError (`rows_length`, ours)."""
+        assert self._lent, "a buffer must be lent before it is sent"
+        frame, buffer = self._lent[0]
         assert payload is buffer.payload, "send buffers leave whole, and in the order in which they were lent"
-        buffer.memory[HEADER_AT:PAYLOAD_AT] = frame.header
+        if frame.part != part or frame.round != round_ or frame.rows != rows or frame.kind is not kind:
+            asked = f"{kind.label} of part {part} of round {round_} with {rows} rows"
+            raise ProtocolError(ErrorCode.ROWS_LENGTH, f"asked to send {asked}, the plans imply {frame}")
+        self._lent.popleft()
         outbox, count = self._outbox, 0
         self._lock.acquire()  # not `with`, which takes twice the time of acquire and release
         try:
@@ -95,11 +104,6 @@ class Outflow:
     def close(self, timeout_s: float) -> None:
         """After the ring's end: wait until the sender thread has left."""
         self._thread.join(timeout_s)
-
-    def _unplanned(self, kind: Kind, round_: int, part: int, rows: int, payload_bytes: int) -> ProtocolError:
-        asked = f"{kind.label} of part {part} of round {round_}: {rows} rows, {payload_bytes} bytes"
-        implied = self._due[0] if self._due else "nothing more"
-        return ProtocolError(ErrorCode.ROWS_LENGTH, f"asked to send {asked}; the plans imply {implied}")
 
     def _wait_for_buffer(self) -> None:
         started = time.monotonic()

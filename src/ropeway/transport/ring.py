@@ -40,6 +40,8 @@ __all__ = ["Ring", "RingConfig", "RingEnded", "RingLost", "RingStopped", "Traffi
 LOAD_S: Final = 1800.0
 """How long every stage may take to load its weights."""
 CLOSE_S: Final = 2.0
+_ROWS: Final = Kind.ROWS
+"""Looked up once: an enum's member costs as much as a lock."""
 _ALONE: Final = "no rows cross in a ring of one, nor before it is whole"
 
 
@@ -134,17 +136,20 @@ class Ring:
     # Rows
 
     def send_buffer(self, payload_bytes: int) -> memoryview:
-        """Memory for the next rows to send; waits while both buffers are in flight. Raises RingEnded."""
+        """Memory for the next rows that the plans imply; waits while both buffers are in flight.
+
+        Raises RingEnded, or ProtocolError `rows_length` where the plans imply another size.
+        """
         assert self._rows is not None, _ALONE
         return self._rows.outflow.lend(payload_bytes)
 
     def send_rows(self, round_: int, part: int, rows: int, buffer: memoryview) -> None:
         """Send a part's rows to the next rank (from the last one: what returns), out of the buffer that was lent first.
 
-        Does not wait for the peer. Raises RingEnded, or ProtocolError `rows_length` where the plan implies otherwise.
+        Does not wait for the peer. Raises as `send_buffer`.
         """
         assert self._rows is not None, _ALONE
-        self._rows.outflow.send(Kind.ROWS, round_, part, rows, buffer)
+        self._rows.outflow.send(_ROWS, round_, part, rows, buffer)
 
     def receive_rows(self, round_: int, part: int) -> memoryview:
         """The next part's rows from the rank before (on rank 0: what returns), borrowed until `release_rows`.
@@ -152,7 +157,7 @@ class Ring:
         Raises RingEnded, with `deadline` after round_s.
         """
         assert self._rows is not None, _ALONE
-        return self._rows.inflow.take(Kind.ROWS, round_, part)
+        return self._rows.inflow.take(_ROWS, round_, part)
 
     def release_rows(self) -> None:
         """The rows that were received last are not used any more."""
