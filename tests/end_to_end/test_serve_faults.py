@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -27,6 +28,28 @@ def server(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[Ser
         yard.end()
 
 
+@dataclass(slots=True)
+class Paused:
+    """A server whose rank 0 was stopped under its streams, and these."""
+
+    server: Server
+    streams: list[Stream]
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[Paused]:
+    """Its ranks take 6 s to notice, during other tests. Ctrl-C ends it, in the last test that uses it."""
+    yard = Yard(tmp_path_factory.mktemp("paused"))
+    try:
+        server = Server(yard, small, "--drain", "0")
+        server.become_ready()
+        streams = server.streams(2)
+        server.process.signal(signal.SIGSTOP)
+        yield Paused(server, streams)
+    finally:
+        yard.end()
+
+
 def check_cut_off(streams: list[Stream], rank: int, began: float, limit_s: float) -> None:
     """Each has ended in time with an error event that names the rank, and with no finish."""
     for stream in streams:
@@ -38,6 +61,7 @@ def check_cut_off(streams: list[Stream], rank: int, began: float, limit_s: float
         assert stream.text
 
 
+@pytest.mark.usefixtures("paused")
 @pytest.mark.parametrize(("number", "rank", "limit_s"), [("KILL", 1, KILLED_S), ("STOP", 2, STOPPED_S)])
 def test_a_lost_rank_ends_the_streams_and_comes_back(server: Server, number: str, rank: int, limit_s: float) -> None:
     server.become_ready()
@@ -85,17 +109,6 @@ def test_a_rank_lost_while_idle_and_one_lost_in_bring_up_come_back(server: Serve
     assert server.complete().status == 200
 
 
-def test_a_rank_0_that_was_stopped_comes_back_too(server: Server) -> None:
-    server.become_ready()
-    streams = server.streams(2)
-    began = server.process.signal(signal.SIGSTOP)
-    wait_until(lambda: not server.left(), began + STOPPED_S - time.monotonic())
-    began = server.process.signal(signal.SIGCONT)
-    check_cut_off(streams, 0, began, KILLED_S)
-    server.become_ready()
-    assert server.complete().status == 200
-
-
 def test_told_to_stop_in_the_middle_of_streams(server: Server) -> None:
     server.become_ready()
     long, short = server.streams(1)[0], Stream(server.port, 30)
@@ -111,8 +124,17 @@ def test_told_to_stop_in_the_middle_of_streams(server: Server) -> None:
     assert "Traceback" not in server.process.err
 
 
-def test_ctrl_c_takes_the_ranks_along(yard: Yard, small: str) -> None:
-    server = Server(yard, small, "--drain", "0")
+def test_a_rank_0_that_was_stopped_comes_back_too(paused: Paused) -> None:
+    server = paused.server
+    wait_until(lambda: not server.left(), STOPPED_S)
+    began = server.process.signal(signal.SIGCONT)
+    check_cut_off(paused.streams, 0, began, KILLED_S)
+    server.become_ready()
+    assert server.complete().status == 200
+
+
+def test_ctrl_c_takes_the_ranks_along(paused: Paused) -> None:
+    server = paused.server
     server.become_ready()
     stream = server.streams(1)[0]
     for pid in (*server.family(), server.process.pid):  # Ctrl-C reaches all of a terminal's group
