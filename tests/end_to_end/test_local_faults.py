@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -122,6 +123,17 @@ def test_an_interrupted_reply_takes_its_children_along(
     assert ring.rank0.err == f"ropeway: {said}\n"
     assert ring.rank0.out.startswith(ring.before)
     assert ring.rank0.out.endswith("\n")
+
+
+def test_a_reader_that_has_had_enough_ends_the_reply_without_noise(yard: Yard, small: str) -> None:
+    """As `ropeway run ... | head -c 20` does."""
+    command = [sys.executable, "-m", "ropeway", "run", small, "hello", *LONG]
+    pipe = "import subprocess, sys\nrun = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)\n"
+    pipe += "print(len(run.stdout.read(20)), flush=True)\nrun.stdout.close()\nsys.exit(run.wait())"
+    reader = yard.start([sys.executable, "-c", pipe, *command])
+    assert reader.status() == 1
+    assert reader.out == "20\n"
+    assert not reader.err
 
 
 def test_a_child_that_cannot_start_ends_bring_up_at_once(small: str) -> None:

@@ -175,7 +175,7 @@ def open_ring(
         except (EngineError, CheckpointError) as error:
             ring.fail(ErrorCode.ENGINE_FAILED, f"rank 0 ({setup.addresses[0]}): {error}")
             raise
-        except (KeyboardInterrupt, GeneratorExit, SystemExit, ValueError):
+        except (KeyboardInterrupt, GeneratorExit, SystemExit, ValueError, BrokenPipeError):
             ring.stop()  # rank 0 leaves, and nothing is wrong with the ring
             raise
 
