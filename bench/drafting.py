@@ -166,14 +166,17 @@ def main() -> None:
         pids = pin_far_ring()
         plain, drafted = rank0.loop(PlainChooser()), rank0.loop(PlainChooser(), drafting=drafting)
         numbers = count()
-        for _ in range(args.repeats):
+        for repeat in range(args.repeats):
             for name, result in results.items():
-                with window(pids) as plain_window:
-                    without, plain_rate = reply(plain, numbers, speech, TASKS[name])
-                with window(pids) as drafted_window:
-                    with_drafts, drafted_rate = reply(drafted, numbers, speech, TASKS[name])
-                result.add(drafted_rate, plain_rate, plain_window, drafted_window)
-                result.replies |= {tuple(without.produced), tuple(with_drafts.produced)}
+                rates: dict[bool, float] = {}
+                windows: list[Window] = []
+                for with_drafts in (False, True) if repeat % 2 == 0 else (True, False):
+                    with window(pids) as watched:
+                        loop = drafted if with_drafts else plain
+                        sequence, rates[with_drafts] = reply(loop, numbers, speech, TASKS[name])
+                    windows.append(watched)
+                    result.replies.add(tuple(sequence.produced))
+                result.add(rates[True], rates[False], *windows)
     tasks = [as_json(name, result) for name, result in results.items()]
     if args.json:
         value = {"machine": machine(), "model": args.model, "one_way_ms": args.one_way_ms, "draft": args.draft}
