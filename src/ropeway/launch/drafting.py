@@ -76,7 +76,7 @@ def open_drafting(options: DraftOptions, placement: Placement) -> Iterator[Draft
         yield None
         return
     drafter: Drafter = NgramDrafter() if options.kind is DraftKind.NGRAM else _small_model(options.model, placement)
-    drafting = Drafting(drafter, batch=options.batch)
+    drafting = Drafting(drafter, stages=placement.layout.world, batch=options.batch)
     try:
         yield drafting
     finally:

@@ -19,7 +19,7 @@ from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.loop import Chooser, Loop
 from ropeway.serving.prompts import Lookup
 from ropeway.serving.rounds import Scheduled
-from ropeway.serving.scheduler import Scheduler, no_drafts
+from ropeway.serving.scheduler import Cut, Scheduler, apart, no_drafts, together
 from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
@@ -87,6 +87,11 @@ class Rank0:
         )
         return here and rows_stand_alone(GgufFile.open(self.placement.path), options.threads, options.context)
 
+    def _cut(self, drafting: Drafting | None) -> Cut:
+        if drafting is None:
+            return together
+        return drafting.cut if drafting.batch or self.rows_stand_alone else apart
+
     def loop(
         self,
         chooser: Chooser,
@@ -113,7 +118,7 @@ class Rank0:
             grain=self.grain,
             lookup=lookup,
             propose=no_drafts if drafting is None else drafting.propose,
-            apart=drafting is not None and not drafting.batch and not self.rows_stand_alone,
+            cut=self._cut(drafting),
         )
         return Loop(
             self.stage,

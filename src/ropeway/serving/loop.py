@@ -184,8 +184,7 @@ class Loop:
         committed = self.scheduler.commit(under_way.scheduled, chosen)
         record.landed_ns = time.perf_counter_ns()
         if self._drafting is not None:
-            seconds, waited_s = (record.landed_ns - record.launched_ns) / 1e9, record.wait_rows_ns / 1e9
-            self._drafting.landed(under_way.scheduled, committed, seconds, waited_s)
+            self._drafting.landed(under_way.scheduled, committed, record)
         self.collect()
         if any(op.action is CacheAction.SAVE for op in under_way.scheduled.plan.cache):
             self._await_dones(record)

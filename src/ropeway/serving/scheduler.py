@@ -23,9 +23,23 @@ Propose = Callable[[Sequence, int], Items[int]]
 """Tokens that may follow what a sequence has, at most so many."""
 
 
+Cut = Callable[[int, int], Items[int]]
+"""Sizes of the parts for a stream's rows in a round with drafts, by how many rows and how many streams decode."""
+
+
 def no_drafts(_sequence: Sequence, _limit: int) -> Items[int]:
     """Proposes nothing."""
     return ()
+
+
+def together(rows: int, _streams: int) -> Items[int]:
+    """One part."""
+    return (rows,)
+
+
+def apart(rows: int, _streams: int) -> Items[int]:
+    """Each row in a part of its own, as it would be without drafts: for engines whose bits depend on the batch."""
+    return (1,) * rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +57,8 @@ class Scheduler:
     The limits are those of the tightest stage (wire.md 6): `parallel` streams, parts of `chunk` rows, rounds of
     `max_rows`, `context` positions a stream, `kv_rows` in all. `groups` rounds may be under way at once; `send_tokens`
     puts the token ids into the plans. Parts of prompts are multiples of `grain` rows, but for a last one that is
-    smaller: an engine may need that for bits that do not depend on the part's size. With `apart` each row of a decode
-    with drafts is a part of its own, as it would be without: for engines whose bits depend on what runs together.
-    Raises ValueError with the limit's name where no sequence could ever run.
+    smaller: an engine may need that for bits that do not depend on the part's size. Raises ValueError with the limit's
+    name where no sequence could ever run.
     """
 
     def __init__(
@@ -61,7 +74,7 @@ class Scheduler:
         grain: int = 1,
         lookup: Lookup = lambda _: None,
         propose: Propose = no_drafts,
-        apart: bool = False,
+        cut: Cut = together,
     ) -> None:
         for name, value in (
             ("parallel", parallel),
@@ -79,7 +92,7 @@ class Scheduler:
         self._groups = groups
         self._send_tokens = send_tokens
         self._propose = propose
-        self._apart = apart
+        self._cut = cut
         # A piece fits beside a decode of every stream, so that prompts keep their cuts under any load.
         self._piece = max(1, min(chunk, max_rows - parallel))
         if self._piece > grain:
@@ -159,7 +172,7 @@ class Scheduler:
         turns, restores = self._prompts.turns(room, self._open, alone=not decoding)
         spare = room - sum(turn.entry.rows for turn in turns)
         for stream in decodes:
-            turns.append(self._decode(stream, spare))
+            turns.append(self._decode(stream, spare, decoding))
             spare -= len(turns[-1].drafts)
         leaving, self._leaving = self._leaving, []
         if not turns and not leaving:
@@ -210,11 +223,11 @@ class Scheduler:
             self._ready.remove(stream)
         self._leaving.append(stream.leave(Op.CANCEL if finish is Finish.CANCELLED else Op.CLOSE))
 
-    def _decode(self, stream: Stream, spare: int) -> Turn:
+    def _decode(self, stream: Stream, spare: int, streams: int) -> Turn:
         sequence = stream.sequence
         limit = min(spare, stream.tokens_left - 1, self._chunk - 1)
         drafts = tuple(self._propose(sequence, limit))[:limit] if limit > 0 else ()
         rows = 1 + len(drafts)
         entry = stream.take(rows)
-        pieces = (1,) * rows if self._apart else (rows,)
+        pieces = tuple(self._cut(rows, streams)) if drafts else (rows,)
         return Turn(sequence, entry, (sequence.produced[-1], *drafts), pieces, rows, False, True, drafts)

@@ -11,6 +11,7 @@ from ropeway.serving.drafting.ngram import NgramDrafter
 from ropeway.serving.rounds import Scheduled
 from ropeway.serving.scheduler import Scheduler, no_drafts
 from ropeway.serving.sequence import Sequence
+from ropeway.serving.underway import RoundRecord
 
 Text = tuple[list[int], list[int]]
 """A prompt and the reply to it."""
@@ -97,7 +98,11 @@ class Replay:
                 chosen[wanted.sequence.id] = self._verify(wanted.sequence, wanted.drafts)
         committed = self._scheduler.commit(scheduled, chosen)
         if drafting is not None:
-            drafting.landed(scheduled, committed, self.clock.now - started, 0.8 * line.base_s)
+            record = RoundRecord(0, len(scheduled.tokens), len(scheduled.plan.part_ranges()), round(started * 1e9))
+            record.sent_ns = round(record.launched_ns + 0.4 * took * 1e9)
+            record.landed_ns = round(self.clock.now * 1e9)
+            record.wait_rows_ns = round(0.8 * line.base_s * 1e9)
+            drafting.landed(scheduled, committed, record)
         return self.clock.now - started
 
     def _verify(self, sequence: Sequence, drafts: tuple[int, ...]) -> list[int]:

@@ -51,8 +51,8 @@ class CostLine:
         """Seconds of a round of so many rows, as believed."""
         return self.single_s * (1 + self.share * (rows - 1))
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """A round of `rows` rows took `seconds`."""
+    def observe(self, rows: float, seconds: float) -> None:
+        """A round of `rows` rows, at least 1, took `seconds`."""
         seconds = max(seconds, SHORTEST_S)
         if not self.known:
             self.known = True

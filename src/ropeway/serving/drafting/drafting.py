@@ -15,10 +15,12 @@ from typing import Final
 from ropeway.engines.base import EngineError
 from ropeway.serving.drafting.cost import CostLine
 from ropeway.serving.drafting.drafter import Drafter
+from ropeway.serving.drafting.overlap import best_cut
 from ropeway.serving.drafting.window import FADE, Window
 from ropeway.serving.rounds import Scheduled
 from ropeway.serving.scheduler import Committed
 from ropeway.serving.sequence import Sequence
+from ropeway.serving.underway import RoundRecord
 
 AHEAD_SHARE: Final = 0.6
 """Of the time that rank 0 is used to wait for rows, how much it may spend on guesses beforehand."""
@@ -48,22 +50,29 @@ class _Turn:
 
 
 class Drafting:
-    """Drafting for one ring's loop; the loop's thread calls it. `clock` gives seconds.
+    """Drafting for one ring's loop, of so many stages; the loop's thread calls it. `clock` gives seconds.
 
     With `batch` a stream's guesses are verified together even where their rows have other bits then than alone.
     """
 
     def __init__(
-        self, drafter: Drafter, clock: Callable[[], float] = time.perf_counter, *, batch: bool = False
+        self,
+        drafter: Drafter,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        stages: int = 1,
+        batch: bool = False,
     ) -> None:
         self.batch = batch
         self.window = Window(drafter.priors)
         self.figures = DraftFigures()
+        self._stages = stages
         self._drafter = drafter
         self._clock = clock
         self._sequences: dict[int, Sequence] = {}
         self._turns: dict[int, _Turn] = {}
         self._reading = CostLine()
+        self._stage = CostLine()
         self._ahead_s = 0.0
         self._wait_s = 0.0
         self._broken = False
@@ -86,12 +95,19 @@ class Drafting:
         except EngineError as error:
             self._break(error)
 
-    def landed(self, scheduled: Scheduled, committed: Items[Committed], seconds: float, waited_s: float) -> None:
-        """A round was launched `seconds` ago and is committed now; rank 0 waited for its rows for `waited_s`."""
+    def cut(self, rows: int, streams: int) -> tuple[int, ...]:
+        """The parts for a stream's `rows` rows in a verify round. The scheduler's `Cut`."""
+        return best_cut(rows, self._stages, self._stage) if streams == 1 else (rows,)
+
+    def landed(self, scheduled: Scheduled, committed: Items[Committed], record: RoundRecord) -> None:
+        """A round has landed."""
         decodes = [wanted for wanted in scheduled.wanted if wanted.position >= len(wanted.sequence.prompt)]
-        if decodes and sum(wanted.rows for wanted in decodes) == len(scheduled.tokens):
-            self.window.landed(len(scheduled.tokens), seconds, len(decodes))
-            self._wait_s = _mean(self._wait_s, waited_s)
+        if decodes and sum(wanted.rows for wanted in decodes) == record.rows:
+            self.window.landed(record.rows, (record.landed_ns - record.launched_ns) / 1e9, len(decodes))
+            self._wait_s = _mean(self._wait_s, record.wait_rows_ns / 1e9)
+            # Rank 0 stands for all stages: placements even them out. Sending a part is among what it costs.
+            busy_ns = record.sent_ns - record.launched_ns - record.wait_send_ns + record.head_ns
+            self._stage.observe(record.rows / record.parts, busy_ns / 1e9 / record.parts)
         tokens = {one.sequence.id: one.tokens for one in committed}
         for wanted in decodes:
             turn = self._turns.pop(wanted.sequence.id, _Turn())
