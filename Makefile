@@ -13,6 +13,9 @@ demo: $(VENV)/.installed  ## split a real model in two and have it say hello
 test: lint  ## ruff, mypy --strict and pytest
 	@$(BIN)/pytest -q
 
+bench: $(VENV)/.installed  ## every figure of docs/performance.md; an idle machine and some minutes
+	@cd bench && for b in wire split_tax ttft throughput serving drafting; do echo "== $$b.py"; ../$(BIN)/python $$b.py; done
+
 lint: $(VENV)/.tested
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
