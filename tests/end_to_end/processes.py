@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+PROC = Path("/proc")
 LIMIT_S = 60.0
 """For whatever is not measured: starting up beside other work takes its time."""
 
@@ -120,7 +121,7 @@ def wait_until(true: Callable[[], bool], limit_s: float = LIMIT_S, said: Callabl
     deadline = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < deadline, f"not within {limit_s:g} s\n{said()}"
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def children(pid: int) -> list[Seen]:
@@ -142,18 +143,21 @@ def kill(pid: int, number: signal.Signals) -> None:
 
 def is_alive(pid: int) -> bool:
     """Whether `pid` runs (or is stopped); one that has ended and waits to be collected does not."""
+    if PROC.exists():
+        seen = _seen(PROC / str(pid))
+        return seen is not None and seen.state != "Z"
     return any(seen.pid == pid and seen.state != "Z" for seen in processes())
 
 
 def processes() -> list[Seen]:
     """Everything that the system runs."""
-    if not Path("/proc/self/stat").exists():
+    if not PROC.exists():
         listed = subprocess.run(
             ["ps", "-A", "-o", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True
         )
         rows = [line.split() for line in listed.stdout.splitlines()]
         return [Seen(int(row[0]), int(row[1]), row[2][0], tuple(row[3:])) for row in rows]
-    return [seen for entry in Path("/proc").iterdir() if entry.name.isdigit() and (seen := _seen(entry))]
+    return [seen for entry in PROC.iterdir() if entry.name.isdigit() and (seen := _seen(entry))]
 
 
 def _seen(entry: Path) -> Seen | None:
