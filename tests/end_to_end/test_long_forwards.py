@@ -46,15 +46,12 @@ def rings(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[dict
             ("awhile", 1, AWHILE),
             ("stage killed", 0, FOREVER),
             ("head killed", 1, FOREVER),
-            ("interrupted", 0, FOREVER),
             ("interrupted twice", 0, FOREVER),
             ("stage interrupted", 1, FOREVER),
         ):
             made[name] = HandRing(yard, small, stack.enter_context(free_addresses(2)), f"{name.replace(' ', '-')}-")
             made[name].start(preludes={rank: prelude})
             made[name].ranks[rank].until(lambda process: "in a long forward" in process.err)
-            if name == "interrupted":
-                made[name].ranks[0].signal(signal.SIGINT)
         yield made
 
 
@@ -75,13 +72,6 @@ def test_interrupted_twice_it_ends_at_once(rings: dict[str, HandRing]) -> None:
     began = rank0.signal(signal.SIGINT)
     assert rank0.status() == 130
     assert rank0.ended_at - began < 1.0
-    assert rank0.err.endswith("ropeway: interrupted\n")
-    assert stage.status() == 0
-
-
-def test_interrupted_once_it_ends_soon(rings: dict[str, HandRing]) -> None:
-    rank0, stage = rings["interrupted"].ranks.values()
-    assert rank0.status(20) == 130
     assert rank0.err.endswith("ropeway: interrupted\n")
     assert stage.status() == 0
 
