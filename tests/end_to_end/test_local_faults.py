@@ -56,9 +56,9 @@ class LocalRing:
         wait_until(lambda: not self.left(), self.began + limit_s - time.monotonic())
 
 
-def stream(yard: Yard, small: str, world: int = 3) -> LocalRing:
+def stream(yard: Yard, small: str, *more: str, world: int = 3) -> LocalRing:
     """A long reply that has begun."""
-    rank0 = yard.ropeway("run", small, "hello", "--stages", str(world), *LONG)
+    rank0 = yard.ropeway("run", small, "hello", "--stages", str(world), *LONG, *more)
     rank0.until(lambda rank0: len(rank0.out) > 20)
     pids = {0: rank0.pid, **{rank: child_of_rank(rank0, rank) for rank in range(1, world)}}
     return LocalRing(rank0, pids, rank0.out)
@@ -102,7 +102,7 @@ def test_a_stopped_child_ends_the_reply_and_is_not_left_behind(stopped: dict[int
 
 
 def test_a_child_that_is_stopped_for_a_moment_does_no_harm(yard: Yard, small: str) -> None:
-    ring = stream(yard, small, 2)
+    ring = stream(yard, small, world=2)
     ring.hit(1, signal.SIGSTOP)
     length = len(ring.rank0.out)
     wait_until(lambda: time.monotonic() > ring.began + 1.5)
@@ -115,7 +115,7 @@ def test_a_child_that_is_stopped_for_a_moment_does_no_harm(yard: Yard, small: st
 def test_an_interrupted_reply_takes_its_children_along(
     yard: Yard, small: str, number: str, status: int, said: str
 ) -> None:
-    ring = stream(yard, small, 2)
+    ring = stream(yard, small, world=2)
     for pid in ring.pids.values() if number == "INT" else [ring.rank0.pid]:  # Ctrl-C reaches all of a terminal's group
         kill(pid, signal.Signals[f"SIG{number}"])
     assert ring.rank0.status() == status
