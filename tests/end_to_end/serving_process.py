@@ -13,6 +13,8 @@ from typing import Any
 from end_to_end.processes import LIMIT_S, Process, Yard, children, is_alive, wait_until
 
 LONG_REPLY = 7000
+PATIENCE_S = 200.0
+"""How long a stream may say nothing: a server that a test has stopped waits for other tests."""
 SETTINGS = ("--context", "8192", "--parallel", "4", "--restarts", "20")
 QUESTION = {"model": "small", "prompt": "hello", "temperature": 0, "logit_bias": {"0": -100, "2": -100}}
 """Whose reply does not end by itself."""
@@ -63,7 +65,7 @@ class Stream:
         return str(last["error"]["message"]) if last.get("error", {}).get("type") == "ring_unavailable" else ""
 
     def _read(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=LIMIT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE_S)
         try:
             connection.request("POST", "/v1/completions", json.dumps(self._body), {"Content-Type": "application/json"})
             reply = connection.getresponse()

@@ -92,6 +92,28 @@ def test_a_lost_rank_ends_the_streams_and_comes_back(server: Server, number: str
     assert server.process.running
 
 
+def test_a_rank_0_that_was_stopped_comes_back_too(paused: Paused) -> None:
+    server = paused.server
+    wait_until(lambda: not server.left(), STOPPED_S)
+    began = server.process.signal(signal.SIGCONT)
+    check_cut_off(paused.streams, 0, began, KILLED_S)
+    server.become_ready()
+    assert server.complete().status == 200
+
+
+def test_ctrl_c_takes_the_ranks_along(paused: Paused) -> None:
+    server = paused.server
+    server.become_ready()
+    stream = server.streams(1)[0]
+    for pid in (*server.family(), server.process.pid):  # Ctrl-C reaches all of a terminal's group
+        kill(pid, signal.SIGINT)
+    assert server.process.status() == 0
+    assert stream.ended.wait(LIMIT_S)
+    assert "the server is being stopped" in stream.error
+    assert not server.left()
+    assert "Traceback" not in server.process.err
+
+
 def test_a_rank_lost_while_idle_and_one_lost_in_bring_up_come_back(server: Server) -> None:
     server.become_ready()
     old = server.family()
@@ -120,28 +142,6 @@ def test_told_to_stop_in_the_middle_of_streams(server: Server) -> None:
     assert not long.finishes
     assert short.ended.wait(LIMIT_S)
     assert (short.finishes, short.said_done) == (["length"], True) or "being stopped" in short.error
-    assert not server.left()
-    assert "Traceback" not in server.process.err
-
-
-def test_a_rank_0_that_was_stopped_comes_back_too(paused: Paused) -> None:
-    server = paused.server
-    wait_until(lambda: not server.left(), STOPPED_S)
-    began = server.process.signal(signal.SIGCONT)
-    check_cut_off(paused.streams, 0, began, KILLED_S)
-    server.become_ready()
-    assert server.complete().status == 200
-
-
-def test_ctrl_c_takes_the_ranks_along(paused: Paused) -> None:
-    server = paused.server
-    server.become_ready()
-    stream = server.streams(1)[0]
-    for pid in (*server.family(), server.process.pid):  # Ctrl-C reaches all of a terminal's group
-        kill(pid, signal.SIGINT)
-    assert server.process.status() == 0
-    assert stream.ended.wait(LIMIT_S)
-    assert "the server is being stopped" in stream.error
     assert not server.left()
     assert "Traceback" not in server.process.err
 
