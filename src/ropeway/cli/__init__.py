@@ -4,7 +4,13 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """The `ropeway` command."""
+    """The `ropeway` command; ends the process."""
     from ropeway.cli.app import app
+    from ropeway.launch.rank import leave
 
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            raise
+        leave(end.code or 0)

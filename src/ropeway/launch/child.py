@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from dataclasses import asdict
@@ -81,14 +80,14 @@ def _end_with_parent(rank: int) -> None:
     os._exit(EXIT_RING)
 
 
-def main() -> int:
-    """Read the setup from standard input and be that rank."""
+def main() -> None:
+    """Read the setup from standard input, be that rank, and end the process."""
     # Ctrl-C reaches every process of a terminal's group: rank 0 alone decides what becomes of the ring. First of all,
     # because the imports below take their time.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from ropeway.checkpoints.errors import CheckpointError
     from ropeway.launch.placement import place
-    from ropeway.launch.rank import EXIT_FAILED, run_stage, say
+    from ropeway.launch.rank import EXIT_FAILED, leave, run_stage, say
 
     options, setup = load_setup(_read_line())
     logging.basicConfig(level=logging.WARNING, format=f"ropeway: rank {setup.rank}: %(message)s")
@@ -97,9 +96,9 @@ def main() -> int:
         placement = place(options)
     except (CheckpointError, ValueError) as error:
         say(setup.rank, str(error))
-        return EXIT_FAILED
-    return run_stage(placement, setup)
+        leave(EXIT_FAILED)
+    leave(run_stage(placement, setup))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
