@@ -35,6 +35,31 @@ def check_ended(ring: HandRing, lost: int, began: float, limit_s: float, before:
         assert out.endswith("\n")
 
 
+@dataclass(slots=True)
+class Stopped:
+    """A ring of which one rank has been stopped, when, and what was printed before."""
+
+    ring: HandRing
+    began: float
+    before: str
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[dict[tuple[int, int], Stopped]]:
+    """All cases side by side, while other tests run: a ring with a stopped rank costs nothing until it is given up."""
+    yard = Yard(tmp_path_factory.mktemp("stopped"))
+    cases: dict[tuple[int, int], Stopped] = {}
+    with ExitStack() as stack:
+        stack.callback(yard.end)
+        for world, rank in EVERY_RANK:
+            ring = HandRing(yard, small, stack.enter_context(free_addresses(world)), f"{rank}of{world}-")
+            ring.stream()
+            before = ring.ranks[0].out
+            cases[world, rank] = Stopped(ring, ring.ranks[rank].signal(signal.SIGSTOP), before)
+        yield cases
+
+
+@pytest.mark.usefixtures("stopped")
 @pytest.mark.parametrize(("world", "rank"), EVERY_RANK)
 def test_a_killed_rank_ends_the_ring(yard: Yard, small: str, world: int, rank: int) -> None:
     with free_addresses(world) as addresses:
@@ -63,30 +88,6 @@ def test_a_terminated_stage_says_so_to_the_others(yard: Yard, small: str) -> Non
         assert "Traceback" not in ring.ranks[1].err
         assert ring.ranks[0].status() == 70
         assert f"rank 1 ({addresses[1]}) was interrupted" in ring.ranks[0].err
-
-
-@dataclass(slots=True)
-class Stopped:
-    """A ring of which one rank has been stopped, when, and what was printed before."""
-
-    ring: HandRing
-    began: float
-    before: str
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[dict[tuple[int, int], Stopped]]:
-    """All cases side by side: a ring with a stopped rank costs nothing while the others wait for it."""
-    yard = Yard(tmp_path_factory.mktemp("stopped"))
-    cases: dict[tuple[int, int], Stopped] = {}
-    with ExitStack() as stack:
-        stack.callback(yard.end)
-        for world, rank in EVERY_RANK:
-            ring = HandRing(yard, small, stack.enter_context(free_addresses(world)), f"{rank}of{world}-")
-            ring.stream()
-            before = ring.ranks[0].out
-            cases[world, rank] = Stopped(ring, ring.ranks[rank].signal(signal.SIGSTOP), before)
-        yield cases
 
 
 @pytest.mark.parametrize(("world", "rank"), EVERY_RANK)

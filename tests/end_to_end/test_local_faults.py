@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,11 +29,18 @@ class LocalRing:
     pids: dict[int, int]
     before: str
     began: float = 0.0
+    alone_at: float = 0.0
+    """When rank 0 was the last that was left (time.monotonic), once `watch` has seen that."""
 
     def hit(self, rank: int, number: signal.Signals) -> None:
         """Signal a rank."""
         self.began = time.monotonic()
         kill(self.pids[rank], number)
+
+    def watch(self) -> None:
+        """Note when every other rank is gone."""
+        wait_until(lambda: self.left() == [0])
+        self.alone_at = time.monotonic()
 
     def left(self) -> list[int]:
         """Ranks whose processes live."""
@@ -64,6 +72,22 @@ def stream(yard: Yard, small: str, *more: str, world: int = 3) -> LocalRing:
     return LocalRing(rank0, pids, rank0.out)
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[dict[int, LocalRing]]:
+    """One ring for each rank, with that rank stopped, side by side, while other tests run."""
+    yard = Yard(tmp_path_factory.mktemp("stopped"))
+    cases: dict[int, LocalRing] = {}
+    try:
+        for rank in (0, 1, 2):
+            cases[rank] = stream(yard, small)
+            cases[rank].hit(rank, signal.SIGSTOP)
+        threading.Thread(target=cases[0].watch, name="watches for orphans", daemon=True).start()
+        yield cases
+    finally:
+        yard.end()
+
+
+@pytest.mark.usefixtures("stopped")
 @pytest.mark.parametrize("rank", [1, 2])
 def test_a_killed_child_ends_the_reply(yard: Yard, small: str, rank: int) -> None:
     ring = stream(yard, small)
@@ -75,30 +99,6 @@ def test_children_do_not_outlive_a_killed_rank_0(yard: Yard, small: str) -> None
     ring = stream(yard, small)
     ring.hit(0, signal.SIGKILL)
     ring.check_orphans(KILLED_S)
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[dict[int, LocalRing]]:
-    """One ring for each rank, with that rank stopped, side by side."""
-    yard = Yard(tmp_path_factory.mktemp("stopped"))
-    cases: dict[int, LocalRing] = {}
-    try:
-        for rank in (0, 1, 2):
-            cases[rank] = stream(yard, small)
-            cases[rank].hit(rank, signal.SIGSTOP)
-        yield cases
-    finally:
-        yard.end()
-
-
-def test_children_do_not_outlive_a_stopped_rank_0(stopped: dict[int, LocalRing]) -> None:
-    ring = stopped[0]
-    wait_until(lambda: ring.left() == [0], ring.began + STOPPED_S - time.monotonic())
-
-
-@pytest.mark.parametrize("rank", [1, 2])
-def test_a_stopped_child_ends_the_reply_and_is_not_left_behind(stopped: dict[int, LocalRing], rank: int) -> None:
-    stopped[rank].check_lost(rank, STOPPED_S, "has said nothing for 6 s")
 
 
 def test_a_child_that_is_stopped_for_a_moment_does_no_harm(yard: Yard, small: str) -> None:
@@ -145,3 +145,14 @@ def test_a_child_that_cannot_start_ends_bring_up_at_once(small: str) -> None:
     assert time.monotonic() - started < 30  # bring-up would wait for 60 s
     assert "has ended with exit status 1: " in caught.value.text
     assert "/nowhere/model.gguf" in caught.value.text
+
+
+def test_children_do_not_outlive_a_stopped_rank_0(stopped: dict[int, LocalRing]) -> None:
+    ring = stopped[0]
+    wait_until(lambda: bool(ring.alone_at))
+    assert ring.alone_at - ring.began < STOPPED_S
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_stopped_child_ends_the_reply_and_is_not_left_behind(stopped: dict[int, LocalRing], rank: int) -> None:
+    stopped[rank].check_lost(rank, STOPPED_S, "has said nothing for 6 s")

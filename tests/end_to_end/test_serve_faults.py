@@ -17,35 +17,45 @@ from end_to_end.test_faults import KILLED_S, STOPPED_S
 pytestmark = pytest.mark.timeout(240)
 
 
+@dataclass(slots=True)
+class Loss:
+    """A server under whose streams a process was signalled, when that was, and what a short reply was before."""
+
+    server: Server
+    streams: list[Stream]
+    began: float
+    pids: list[int]
+    text: str
+
+
+def lose(server: Server, streams: int, rank: int, number: signal.Signals) -> Loss:
+    """Signal a rank while so many streams run."""
+    server.become_ready()
+    before = server.complete(40)
+    assert before.status == 200
+    running = server.streams(streams)
+    pids = server.family()
+    began = time.monotonic()
+    kill([server.process.pid, *pids][rank], number)
+    return Loss(server, running, began, pids, before.body["choices"][0]["text"])
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[Server]:
-    """One server for all losses: it has to come back from each. It is told to stop by the last test."""
+def stage_stopped(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[Loss]:
+    """It takes 6 s to be noticed, during other tests. The server comes back again and again; SIGTERM ends it."""
     yard = Yard(tmp_path_factory.mktemp("server"))
     try:
-        server = Server(yard, small, "--drain", "1", stages=3)
-        yield server
+        yield lose(Server(yard, small, "--drain", "1", stages=3), 3, 2, signal.SIGSTOP)
     finally:
         yard.end()
 
 
-@dataclass(slots=True)
-class Paused:
-    """A server whose rank 0 was stopped under its streams, and these."""
-
-    server: Server
-    streams: list[Stream]
-
-
 @pytest.fixture(scope="module")
-def paused(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[Paused]:
-    """Its ranks take 6 s to notice, during other tests. Ctrl-C ends it, in the last test that uses it."""
+def rank_0_stopped(tmp_path_factory: pytest.TempPathFactory, small: str) -> Iterator[Loss]:
+    """Its ranks take 6 s to notice, during other tests. Ctrl-C ends the server."""
     yard = Yard(tmp_path_factory.mktemp("paused"))
     try:
-        server = Server(yard, small, "--drain", "0")
-        server.become_ready()
-        streams = server.streams(2)
-        server.process.signal(signal.SIGSTOP)
-        yield Paused(server, streams)
+        yield lose(Server(yard, small, "--drain", "0"), 2, 0, signal.SIGSTOP)
     finally:
         yard.end()
 
@@ -61,18 +71,9 @@ def check_cut_off(streams: list[Stream], rank: int, began: float, limit_s: float
         assert stream.text
 
 
-@pytest.mark.usefixtures("paused")
-@pytest.mark.parametrize(("number", "rank", "limit_s"), [("KILL", 1, KILLED_S), ("STOP", 2, STOPPED_S)])
-def test_a_lost_rank_ends_the_streams_and_comes_back(server: Server, number: str, rank: int, limit_s: float) -> None:
-    server.become_ready()
-    before = server.complete(40)
-    assert before.status == 200
-    streams = server.streams(3)
-    pids = server.family()
-    began = time.monotonic()
-    kill(pids[rank - 1], signal.Signals[f"SIG{number}"])
-    check_cut_off(streams, rank, began, limit_s)
-
+def check_comes_back(loss: Loss, rank: int) -> None:
+    """Nobody is served until the ring is whole again, /ready and the rest agree on that, and then all is as before."""
+    server = loss.server
     # Bring-up starts processes, so there is time to look.
     assert not server.is_ready()
     assert server.complete().is_unavailable
@@ -87,65 +88,11 @@ def test_a_lost_rank_ends_the_streams_and_comes_back(server: Server, number: str
     after = server.complete(40)
     assert after.status == 200
     assert after.body["choices"][0]["finish_reason"] == "length"
-    assert after.body["choices"][0]["text"] == before.body["choices"][0]["text"]
-    assert not [pid for pid in pids if is_alive(pid)]
-    assert server.process.running
+    assert after.body["choices"][0]["text"] == loss.text
+    assert not [pid for pid in loss.pids if is_alive(pid)]
 
 
-def test_a_rank_0_that_was_stopped_comes_back_too(paused: Paused) -> None:
-    server = paused.server
-    wait_until(lambda: not server.left(), STOPPED_S)
-    began = server.process.signal(signal.SIGCONT)
-    check_cut_off(paused.streams, 0, began, KILLED_S)
-    server.become_ready()
-    assert server.complete().status == 200
-
-
-def test_ctrl_c_takes_the_ranks_along(paused: Paused) -> None:
-    server = paused.server
-    server.become_ready()
-    stream = server.streams(1)[0]
-    for pid in (*server.family(), server.process.pid):  # Ctrl-C reaches all of a terminal's group
-        kill(pid, signal.SIGINT)
-    assert server.process.status() == 0
-    assert stream.ended.wait(LIMIT_S)
-    assert "the server is being stopped" in stream.error
-    assert not server.left()
-    assert "Traceback" not in server.process.err
-
-
-def test_a_rank_lost_while_idle_and_one_lost_in_bring_up_come_back(server: Server) -> None:
-    server.become_ready()
-    old = server.family()
-    kill(old[1], signal.SIGKILL)
-    wait_until(lambda: not server.is_ready(), KILLED_S)
-    fresh: list[int] = []
-
-    def restarts() -> bool:
-        fresh[:] = [pid for pid in server.family() if pid not in old]
-        return bool(fresh)
-
-    wait_until(restarts)
-    kill(fresh[0], signal.SIGKILL)
-    server.become_ready()
-    assert server.complete().status == 200
-
-
-def test_told_to_stop_in_the_middle_of_streams(server: Server) -> None:
-    server.become_ready()
-    long, short = server.streams(1)[0], Stream(server.port, 30)
-    wait_until(lambda: bool(short.events))
-    server.process.signal(signal.SIGTERM)
-    assert server.process.status() == 0, server.process.said()
-    assert long.ended.wait(LIMIT_S)
-    assert "the server is being stopped" in long.error
-    assert not long.finishes
-    assert short.ended.wait(LIMIT_S)
-    assert (short.finishes, short.said_done) == (["length"], True) or "being stopped" in short.error
-    assert not server.left()
-    assert "Traceback" not in server.process.err
-
-
+@pytest.mark.usefixtures("stage_stopped", "rank_0_stopped")
 def test_told_to_stop_during_bring_up(yard: Yard, small: str) -> None:
     server = Server(yard, small)
     assert not server.is_ready()
@@ -184,3 +131,71 @@ def test_a_ring_over_several_machines_is_served_again(yard: Yard, small: str) ->
         assert server.complete().status == 200
         server.process.signal(signal.SIGTERM)
         assert (server.process.status(), second.status()) == (0, 0)
+
+
+def test_a_stopped_stage_ends_the_streams_in_time(stage_stopped: Loss) -> None:
+    check_cut_off(stage_stopped.streams, 2, stage_stopped.began, STOPPED_S)
+    stage_stopped.server.become_ready()
+
+
+def test_a_killed_stage_ends_the_streams_and_comes_back(stage_stopped: Loss) -> None:
+    loss = lose(stage_stopped.server, 3, 1, signal.SIGKILL)
+    check_cut_off(loss.streams, 1, loss.began, KILLED_S)
+    check_comes_back(loss, 1)
+    assert loss.text == stage_stopped.text
+
+
+def test_told_to_stop_in_the_middle_of_streams(stage_stopped: Loss) -> None:
+    server = stage_stopped.server
+    server.become_ready()
+    long, short = server.streams(1)[0], Stream(server.port, 30)
+    wait_until(lambda: bool(short.events))
+    server.process.signal(signal.SIGTERM)
+    assert server.process.status() == 0, server.process.said()
+    assert long.ended.wait(LIMIT_S)
+    assert "the server is being stopped" in long.error
+    assert not long.finishes
+    assert short.ended.wait(LIMIT_S)
+    assert (short.finishes, short.said_done) == (["length"], True) or "being stopped" in short.error
+    assert not server.left()
+    assert "Traceback" not in server.process.err
+
+
+def test_a_rank_0_that_was_stopped_comes_back_too(rank_0_stopped: Loss) -> None:
+    server = rank_0_stopped.server
+    wait_until(lambda: not server.left(), STOPPED_S)
+    began = server.process.signal(signal.SIGCONT)
+    check_cut_off(rank_0_stopped.streams, 0, began, KILLED_S)
+    server.become_ready()
+    assert server.complete().status == 200
+
+
+def test_a_rank_lost_while_idle_and_one_lost_in_bring_up_come_back(rank_0_stopped: Loss) -> None:
+    server = rank_0_stopped.server
+    server.become_ready()
+    old = server.family()
+    kill(old[0], signal.SIGKILL)
+    wait_until(lambda: not server.is_ready(), KILLED_S)
+    fresh: list[int] = []
+
+    def restarts() -> bool:
+        fresh[:] = [pid for pid in server.family() if pid not in old]
+        return bool(fresh)
+
+    wait_until(restarts)
+    kill(fresh[0], signal.SIGKILL)
+    server.become_ready()
+    assert server.complete().status == 200
+
+
+def test_ctrl_c_takes_the_ranks_along(rank_0_stopped: Loss) -> None:
+    server = rank_0_stopped.server
+    server.become_ready()
+    stream = server.streams(1)[0]
+    for pid in (*server.family(), server.process.pid):  # Ctrl-C reaches all of a terminal's group
+        kill(pid, signal.SIGINT)
+    assert server.process.status() == 0
+    assert stream.ended.wait(LIMIT_S)
+    assert "the server is being stopped" in stream.error
+    assert not server.left()
+    assert "Traceback" not in server.process.err
