@@ -42,6 +42,9 @@ class FakeWhole:
     def release(self, slot: int) -> None:
         self._engine.release(slot)
 
+    def close(self) -> None:
+        self._engine.close()
+
 
 def record(
     world: int,

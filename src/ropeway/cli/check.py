@@ -35,6 +35,11 @@ def check(
     draft_batch: flags.DraftBatch = False,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
+    engine: flags.Engine = "",
+    engines: flags.Engines = "",
+    dtype: flags.Dtype = "",
+    device: flags.Device = "",
+    invariant: flags.Invariant = False,
     ring: flags.RingOption = None,
     key: flags.Key = None,
     listen: flags.Listen = None,
@@ -59,6 +64,10 @@ def check(
             threads,
             gpu_layers,
             verify_weights,
+            flags.parse_engines(engine, engines),
+            dtype,
+            device,
+            invariant,
         )
         drafts = DraftOptions.parse(draft, batch=draft_batch)
         with (

@@ -26,7 +26,9 @@ from ropeway.types import SamplerAt
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, or: demo")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A GGUF file, a directory with safetensors, hf:ORG/NAME, or: demo")
+]
 Stages = Annotated[int, typer.Option("--stages", min=1, help="How many stages of nearly equal size.")]
 Cuts = Annotated[
     str | None, typer.Option("--cuts", metavar="10,20", help="Where to cut instead: first layer of each later stage.")
@@ -55,6 +57,20 @@ DraftBatch = Annotated[
     typer.Option("--draft-batch", help="Verify guesses in one batch also where a near-tie may then fall otherwise."),
 ]
 GpuLayers = Annotated[int, typer.Option("--gpu-layers", min=-1, help="Layers to offload where the build can; -1: all.")]
+Engine = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="What computes every stage; unless given, what suits the model.")
+]
+Engines = Annotated[
+    str, typer.Option("--engines", metavar="NAME,...", help="The same, one engine a stage: llamacpp,torch")
+]
+Dtype = Annotated[
+    str, typer.Option("--dtype", metavar="f32|bf16|f16", help="What torch computes in; unless given, the model's own.")
+]
+Device = Annotated[str, typer.Option("--device", help="Where torch computes: cpu, cuda:0, mps; the best unless given.")]
+Invariant = Annotated[
+    bool,
+    typer.Option("--invariant", help="torch: bits that depend on a stream alone, not on its company; slower."),
+]
 VerifyWeights = Annotated[
     bool,
     typer.Option("--verify-weights", help="Put every tensor's digest into the fingerprint (reads the whole file)."),
@@ -81,6 +97,13 @@ def parse_cuts(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"cuts: {text!r} is not a list of layers such as 10,20") from None
+
+
+def parse_engines(engine: str, engines: str) -> tuple[str, ...]:
+    """What --engine and --engines name. Raises ValueError where both do."""
+    if engine and engines:
+        raise ValueError("engine: --engine is for all stages, --engines for one each; use one of them")
+    return tuple(name.strip() for name in (engine or engines).split(",") if name.strip())
 
 
 def fail(text: str, status: int) -> typer.Exit:

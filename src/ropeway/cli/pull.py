@@ -1,14 +1,14 @@
-"""`ropeway pull MODEL`: have a model's file in the cache before it is needed."""
+"""`ropeway pull MODEL`: have a model in the cache before it is needed."""
 
 from __future__ import annotations
 
 import typer
 
-from ropeway.checkpoints.demo import resolve_model
+from ropeway.checkpoints.checkpoint import resolve_checkpoint
 from ropeway.cli.flags import Model, people
 
 
 def pull(model: Model = "demo") -> None:
-    """Fetch MODEL into the cache (the demo model, so far) and print where it is."""
+    """Fetch MODEL into the cache (demo, or hf:ORG/NAME) and print where it is."""
     with people():
-        typer.echo(str(resolve_model(model)))
+        typer.echo(str(resolve_checkpoint(model)))

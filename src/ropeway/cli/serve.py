@@ -56,6 +56,11 @@ def serve(
     draft_batch: flags.DraftBatch = False,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
+    engine: flags.Engine = "",
+    engines: flags.Engines = "",
+    dtype: flags.Dtype = "",
+    device: flags.Device = "",
+    invariant: flags.Invariant = False,
     ring: flags.RingOption = None,
     key: flags.Key = None,
     listen: flags.Listen = None,
@@ -83,6 +88,10 @@ def serve(
             threads,
             gpu_layers,
             verify_weights,
+            flags.parse_engines(engine, engines),
+            dtype,
+            device,
+            invariant,
         )
         placement, bring_up = _ring(options, ring, key, listen)
         drafts = DraftOptions.parse(draft, batch=draft_batch)

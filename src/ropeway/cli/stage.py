@@ -28,6 +28,11 @@ def stage(
     part: flags.Part = 0,
     gpu_layers: flags.GpuLayers = -1,
     verify_weights: flags.VerifyWeights = False,
+    engine: flags.Engine = "",
+    engines: flags.Engines = "",
+    dtype: flags.Dtype = "",
+    device: flags.Device = "",
+    invariant: flags.Invariant = False,
     listen: flags.Listen = None,
 ) -> None:
     """Hold one range of layers until the ring ends. Give every machine the same model, cuts, sampler and key."""
@@ -45,6 +50,10 @@ def stage(
             threads,
             gpu_layers,
             verify_weights,
+            flags.parse_engines(engine, engines),
+            dtype,
+            device,
+            invariant,
         )
         placement = place_ring(options, setup)
         first, end = placement.layout.ranges[rank]

@@ -55,6 +55,14 @@ class EngineConfig:
     """0: as many as there are physical cores."""
     gpu_layers: int = -1
     """Layers to offload where the installed build can; -1 means all."""
+    boundary: Boundary | None = None
+    """What the layout sends between stages; None: what the engine itself keeps between layers."""
+    dtype: str = ""
+    """What to compute in (f32, bf16, f16) where the engine has a choice; empty: the checkpoint's own."""
+    device: str = ""
+    """Where to compute, in the engine's own words (cpu, cuda:0); empty: the best that there is."""
+    invariant: bool = False
+    """The bits of a stream must not depend on what shares its rounds, on drafts or on threads; slower."""
 
 
 class Engine(Protocol):
@@ -127,4 +135,24 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the memory; the engine is not used again."""
+        ...
+
+
+class Whole(Protocol):
+    """A whole model in one process, fed token ids: what a split is held against."""
+
+    def forward(self, spans: Sequence[Span], tokens: Sequence[int], wanted: Sequence[int]) -> Logits:
+        """Logits of the rows `wanted` of a batch, [len(wanted), vocabulary]. Raises EngineError."""
+        ...
+
+    def keep(self, slot: int, length: int) -> None:
+        """Forget the slot's positions from `length` on."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Forget all of the slot."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
         ...

@@ -48,6 +48,7 @@ def load_setup(line: bytes) -> tuple[Options, RankSetup]:
     options = dict(value["options"])
     options["sampler"] = SamplerAt(options["sampler"])
     options["cuts"] = None if options["cuts"] is None else tuple(options["cuts"])
+    options["engines"] = tuple(options["engines"])
     listener = socket.socket(fileno=value["listener"])
     setup = RankSetup(
         value["rank"],

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import zip_longest
 
+from ropeway.checkpoints.checkpoint import Format, format_of
 from ropeway.checkpoints.demo import resolve_model
 from ropeway.checkpoints.families import vocabulary_size
 from ropeway.checkpoints.gguf_file import GgufFile
@@ -62,6 +63,8 @@ def check_draft(options: DraftOptions, placement: Placement) -> None:
     if placement.layout.sampler is SamplerAt.LAST and placement.layout.world > 1:
         raise ValueError("draft: --sampler last returns one token a stream and verifies none; use --sampler first")
     if options.kind is DraftKind.MODEL:
+        if format_of(placement.path) is not Format.GGUF:
+            raise ValueError("draft: a small GGUF drafts for a GGUF alone; use --draft ngram")
         _check_vocabulary(GgufFile.open(placement.path), GgufFile.open(resolve_model(options.model)))
 
 

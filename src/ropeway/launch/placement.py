@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ropeway.checkpoints.demo import resolve_model
-from ropeway.checkpoints.families import layer_count
-from ropeway.checkpoints.gguf_file import GgufFile
-from ropeway.checkpoints.identity import checkpoint_identity
-from ropeway.engines.base import EngineConfig
-from ropeway.types import Boundary, Layout, RowDtype, SamplerAt, even_cuts, ranges_from_cuts
+from ropeway.checkpoints.checkpoint import Format, format_of, open_checkpoint, resolve_checkpoint
+from ropeway.engines.base import Engine, EngineConfig, Whole
+from ropeway.engines.registry import DEFAULT, engine_entry, load_whole, make_engine
+from ropeway.types import Layout, RowDtype, SamplerAt, even_cuts, ranges_from_cuts
 
 CHUNK: Final = 512
 """Rows a part that every stage is loaded for, unless a larger part is asked for."""
@@ -34,6 +32,12 @@ class Options:
     threads: int = 0
     gpu_layers: int = -1
     verify_weights: bool = False
+    engines: tuple[str, ...] = ()
+    """One engine for all stages, or one a stage; empty: what suits the checkpoint."""
+    dtype: str = ""
+    """What engines with a choice compute in: f32, bf16 or f16; empty: the checkpoint's own."""
+    device: str = ""
+    invariant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,21 @@ class Placement:
     path: Path
     layout: Layout
     options: Options
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The name of every rank's engine."""
+        world = self.layout.world
+        named = self.options.engines or (DEFAULT[format_of(self.path)],)
+        return named * world if len(named) == 1 else named
+
+    def make_engine(self, rank: int) -> Engine:
+        """The engine of `rank`, not loaded yet. Raises EngineError or CheckpointError."""
+        return make_engine(self.engines[rank], self.engine_config(rank))
+
+    def load_whole(self) -> Whole:
+        """The whole model in this process, on rank 0's engine. Raises EngineError or CheckpointError."""
+        return load_whole(self.engines[0], self.whole_config())
 
     def engine_config(self, rank: int) -> EngineConfig:
         """How `rank` loads its stage."""
@@ -58,6 +77,10 @@ class Placement:
             chunk=self.options.chunk,
             threads=self.options.threads,
             gpu_layers=self.options.gpu_layers,
+            boundary=self.layout.boundary,
+            dtype=self.options.dtype,
+            device=self.options.device,
+            invariant=self.options.invariant,
         )
 
     def whole_config(self) -> EngineConfig:
@@ -67,13 +90,16 @@ class Placement:
 
 def place(options: Options) -> Placement:
     """Find the model and cut it. Raises CheckpointError, or ValueError naming the option that is wrong."""
-    path = resolve_model(options.model)
-    gguf = GgufFile.open(path)
-    layers = layer_count(gguf)
+    path = resolve_checkpoint(options.model)
+    checkpoint = open_checkpoint(path)
+    layers = checkpoint.layers
     cuts = options.cuts if options.cuts is not None else even_cuts(layers, options.stages)
+    boundary = checkpoint.boundary
+    if options.dtype and checkpoint.format is Format.SAFETENSORS:
+        boundary = replace(boundary, row_dtype=_row_dtype(options.dtype))
     layout = Layout(
-        boundary=Boundary(gguf.metadata.integer(f"{gguf.architecture}.embedding_length"), 1, RowDtype.F32),
-        checkpoint=checkpoint_identity(gguf, verify_weights=options.verify_weights),
+        boundary=boundary,
+        checkpoint=checkpoint.identity(verify_weights=options.verify_weights),
         layers=layers,
         ranges=ranges_from_cuts(layers, cuts),
         sampler=options.sampler,
@@ -81,4 +107,32 @@ def place(options: Options) -> Placement:
     for name, value in (("context", options.context), ("parallel", options.parallel), ("chunk", options.chunk)):
         if value < 1:
             raise ValueError(f"{name}: {value} is not at least 1")
-    return Placement(path, layout, options)
+    placement = Placement(path, layout, options)
+    _check_engines(placement, checkpoint.format)
+    return placement
+
+
+def _row_dtype(name: str) -> RowDtype:
+    found = [dtype for dtype in RowDtype if dtype.label == name]
+    if not found:
+        raise ValueError(f"dtype: {name!r} is none of {', '.join(dtype.label for dtype in RowDtype)}")
+    return found[0]
+
+
+def _check_engines(placement: Placement, format: Format) -> None:
+    """Refuse engines that cannot read the checkpoint or speak the boundary, and a list of another length."""
+    named, world, boundary = placement.options.engines, placement.layout.world, placement.layout.boundary
+    if len(named) not in (0, 1, world):
+        raise ValueError(f"engines: {','.join(named)} names {len(named)} engines for {world} stages")
+    if placement.options.dtype:
+        _row_dtype(placement.options.dtype)
+    for rank, name in enumerate(placement.engines):
+        entry = engine_entry(name)
+        if format not in entry.formats:
+            reads = " and ".join(sorted(known.value for known in entry.formats))
+            raise ValueError(f"engines: rank {rank}'s engine {name} reads {reads}, {placement.path} is {format.value}")
+        if boundary.row_dtype not in entry.rows:
+            speaks = " and ".join(sorted(dtype.label for dtype in entry.rows))
+            raise ValueError(
+                f"engines: rank {rank}'s engine {name} sends {speaks} rows, this boundary is {boundary.row_dtype.label}"
+            )

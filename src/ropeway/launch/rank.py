@@ -13,10 +13,9 @@ from typing import NoReturn
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.engines.base import EngineError
-from ropeway.engines.llamacpp.engine import LlamaCppEngine
-from ropeway.engines.llamacpp.vocabulary import Vocabulary
 from ropeway.launch.placement import Placement
 from ropeway.launch.signals import Interruption
+from ropeway.serving.vocabulary import open_vocabulary
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
@@ -101,7 +100,7 @@ def run_stage(placement: Placement, setup: RankSetup, interruption: Interruption
 
 def _follow(ring: Ring, placement: Placement, rank: int) -> None:
     """Describe, load and follow until the ring ends, which is raised."""
-    engine = LlamaCppEngine(placement.engine_config(rank))
+    engine = placement.make_engine(rank)
     ring.describe(describe_stage(placement.layout, rank, engine))
     started = time.monotonic()
     engine.load()
@@ -114,7 +113,7 @@ def _end_tokens(placement: Placement, rank: int) -> frozenset[int]:
     """What ends a stream, for the rank that chooses tokens by itself; the others need not know."""
     if placement.layout.sampler is SamplerAt.FIRST or rank != placement.layout.head_rank:
         return frozenset()
-    vocabulary = Vocabulary(placement.path)
+    vocabulary = open_vocabulary(placement.path)
     try:
         return vocabulary.end_tokens
     finally:

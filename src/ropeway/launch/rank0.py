@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.engines.base import EngineError
-from ropeway.engines.llamacpp.alone import rows_stand_alone
-from ropeway.engines.llamacpp.engine import PROMPT_GRAIN, LlamaCppEngine
+from ropeway.engines.registry import ENGINES
 from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank import RankSetup, ring_config
@@ -24,7 +23,7 @@ from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
 from ropeway.transport import Ring, join
-from ropeway.types import Backend, EngineKind
+from ropeway.types import Backend
 from ropeway.wire import CacheAck, Describe, ErrorCode, Expected, ProtocolError, Ready, check_description
 
 BRING_UP_S = 60.0
@@ -81,11 +80,11 @@ class Rank0:
     @property
     def rows_stand_alone(self) -> bool:
         """Rows of a stream that run together have the bits that each has alone, on every stage, as far as is known."""
-        options = self.placement.options
-        here = all(
-            fact.describe.engine is EngineKind.LLAMACPP and fact.describe.backend is Backend.CPU for fact in self.facts
+        config = self.placement.whole_config()
+        return all(
+            fact.describe.backend is Backend.CPU and ENGINES[fact.describe.engine.name.lower()].stands_alone(config)
+            for fact in self.facts
         )
-        return here and rows_stand_alone(GgufFile.open(self.placement.path), options.threads, options.context)
 
     def _cut(self, drafting: Drafting | None) -> Cut:
         if drafting is None:
@@ -156,7 +155,7 @@ def open_alone(placement: Placement) -> Iterator[Rank0]:
     """A ring of one: no connection at all."""
     stage, facts = _load(placement, None)
     try:
-        yield Rank0(placement, stage, None, facts, PROMPT_GRAIN)
+        yield Rank0(placement, stage, None, facts, _grain(facts))
     finally:
         stage.engine.close()
 
@@ -174,7 +173,7 @@ def open_ring(
         try:
             stage, facts = _load(placement, ring, setup.addresses)
             try:
-                yield Rank0(placement, stage, ring, facts, PROMPT_GRAIN)
+                yield Rank0(placement, stage, ring, facts, _grain(facts))
             finally:
                 stage.engine.close()
         except (EngineError, CheckpointError) as error:
@@ -189,7 +188,7 @@ def _load(
     placement: Placement, ring: Ring | None, addresses: tuple[str, ...] = ("",)
 ) -> tuple[Stage, tuple[StageFacts, ...]]:
     layout = placement.layout
-    engine = LlamaCppEngine(placement.engine_config(0))
+    engine = placement.make_engine(0)
     own = describe_stage(layout, 0, engine)
     described = [own] if ring is None else [own, *ring.descriptions()]
     for rank, describe in enumerate(described):
@@ -206,3 +205,8 @@ def _load(
     readies = [loaded] if ring is None else [loaded, *ring.readies()]
     facts = tuple(StageFacts(d, r, a) for d, r, a in zip(described, readies, addresses, strict=True))
     return Stage(engine), facts
+
+
+def _grain(facts: tuple[StageFacts, ...]) -> int:
+    """Rows that suit every stage's engine."""
+    return math.lcm(*(ENGINES[fact.describe.engine.name.lower()].grain for fact in facts))

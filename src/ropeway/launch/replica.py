@@ -15,9 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
+from ropeway.checkpoints.checkpoint import open_checkpoint
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.families import kv_row_bytes
-from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.engines.base import EngineError
 from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.parts import part_size
@@ -243,7 +242,7 @@ class Replica:
 
     def _runner(self, rank0: Rank0, drafting: Drafting | None) -> Runner:
         layout = rank0.placement.layout
-        row_bytes = kv_row_bytes(GgufFile.open(rank0.placement.path)) * layout.layers
+        row_bytes = open_checkpoint(rank0.placement.path).kv_row_bytes * layout.layers
         if not self._part:
             # Once for all rings of this replica: other parts could mean other bits.
             self._part = part_size(rank0, self.context)

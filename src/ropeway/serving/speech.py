@@ -6,24 +6,22 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from pathlib import Path
 
-from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.engines.base import Logits
-from ropeway.engines.llamacpp.vocabulary import Vocabulary
 from ropeway.serving import sampler
 from ropeway.serving.loop import Loop
 from ropeway.serving.rounds import Wanted
 from ropeway.serving.sequence import Sequence
 from ropeway.serving.template import ChatTemplate
+from ropeway.serving.vocabulary import open_vocabulary, read_template
 
 
 class Speech:
     """A checkpoint's tokenizer and chat template."""
 
     def __init__(self, path: Path) -> None:
-        metadata = GgufFile.open(path).metadata
-        self.vocabulary = Vocabulary(path)
-        self.name = path.stem
-        self.template_text = metadata.text("tokenizer.chat_template", "")
+        self.vocabulary = open_vocabulary(path)
+        self.name = path.name if path.is_dir() else path.stem
+        self.template_text = read_template(path)
 
     def prompt(self, user: str, *, raw: bool = False) -> list[int]:
         """Token ids of one user's turn through the chat template, or of the bare text (`raw`, or without a template).

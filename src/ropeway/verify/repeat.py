@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence as Items
-from typing import Protocol
 
 import numpy as np
 
-from ropeway.engines.base import Logits, Span
-from ropeway.engines.llamacpp.whole import WholeModel
+from ropeway.engines.base import Logits, Whole
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank0 import Rank0
@@ -48,14 +46,6 @@ class Recorder:
 
     def prompt_rows(self, wanted: Wanted, offset: int, logits: Logits) -> None:
         """Nobody asked for the prompt's rows; what they leave in the state shows in every later step."""
-
-
-class Whole(Protocol):
-    """What a comparison asks of the whole model."""
-
-    def forward(self, spans: Items[Span], tokens: Items[int], wanted: Items[int]) -> Logits: ...
-    def keep(self, slot: int, length: int) -> None: ...
-    def release(self, slot: int) -> None: ...
 
 
 def repeat(whole: Whole, recorder: Recorder) -> Comparison:
@@ -108,7 +98,7 @@ def _round(whole: Whole, scheduled: Scheduled, work: StageWork) -> dict[int, Log
 
 def compare_with_whole(placement: Placement, recorder: Recorder) -> Comparison:
     """Load the whole model in this process and repeat the rounds on it. Raises EngineError."""
-    whole = WholeModel(placement.whole_config())
+    whole = placement.load_whole()
     try:
         return repeat(whole, recorder)
     finally:
