@@ -1,0 +1,105 @@
+"""A node's own directory: who it is, its cluster's key, how to find the cluster again, and where its agent listens.
+
+Files of mode 0600 in a directory of mode 0700. The agent's sockets are in a short directory of their own, because the
+path of a Unix socket has little room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+KEY_BYTES: Final = 32
+
+
+def default_home() -> Path:
+    """`ROPEWAY_HOME`, else `ropeway` in the state directory of the user."""
+    given = os.environ.get("ROPEWAY_HOME")
+    if given:
+        return Path(given)
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "ropeway"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The agent of a home that runs: its process, and the directory of its sockets."""
+
+    pid: int
+    sockets: Path
+
+    @property
+    def switch(self) -> Path:
+        """Where programs on this machine reach the agent."""
+        return self.sockets / "switch"
+
+    def ring(self, ring: str, rank: int) -> Path:
+        """Where a rank of a ring listens on this machine; the agent brings it the connections of other nodes."""
+        return self.sockets / f"{ring}.{rank}"
+
+
+class Home:
+    """The directory of one node."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def make(self) -> None:
+        """Make the directory. Raises ValueError where others can read it, or it cannot be made."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = self.directory.stat().st_mode
+        except OSError as error:
+            raise ValueError(f"home: {self.directory} cannot be made: {error.strerror}") from error
+        if stat.S_IMODE(mode) & 0o077:
+            raise ValueError(f"home: {self.directory} can be read by other users; run: chmod 700 {self.directory}")
+
+    @property
+    def node_key(self) -> Path:
+        """The key that is this node's identity."""
+        return self.directory / "node.key"
+
+    @property
+    def cluster_key(self) -> Path:
+        """The key that every node of the cluster shares."""
+        return self.directory / "cluster.key"
+
+    @property
+    def ticket(self) -> Path:
+        """The ticket by which this node came in, or the one that it gives."""
+        return self.directory / "ticket"
+
+    def write_running(self, running: Running) -> None:
+        """Say where the agent is. Raises OSError."""
+        write_secret(self._running, json.dumps({"pid": running.pid, "sockets": str(running.sockets)}))
+
+    def running(self) -> Running | None:
+        """The agent, as it has said; it may have died since."""
+        try:
+            value = json.loads(self._running.read_text())
+            return Running(int(value["pid"]), Path(value["sockets"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def forget_running(self) -> None:
+        """The agent leaves."""
+        with contextlib.suppress(OSError):
+            self._running.unlink()
+
+    @property
+    def _running(self) -> Path:
+        return self.directory / "agent.json"
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file of mode 0600, whole or not at all. Raises OSError."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text + "\n")
+    draft.replace(path)

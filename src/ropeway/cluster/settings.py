@@ -1,0 +1,52 @@
+"""How an agent is to run: what the flags of `ropeway up` and `ropeway node` say, and a parent of an agent."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+DEFAULT_RELAYS: Final = "default"
+NO_RELAYS: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Raises ValueError, naming the field.
+
+    `ticket` joins a cluster, `first` begins one; with neither the node goes back into the cluster that its home knows.
+    `bind` are the HOST:PORT to listen at (UDP), one an address family; empty: every interface, which iroh encrypts.
+    `relays` is default, none, or URLs with commas between. `wan` waits for far nodes as long as they need.
+    """
+
+    home: str
+    ticket: str = ""
+    first: bool = False
+    label: str = ""
+    bind: tuple[str, ...] = ()
+    relays: str = DEFAULT_RELAYS
+    wan: bool = False
+
+    def __post_init__(self) -> None:
+        if self.first and self.ticket:
+            raise ValueError("ticket: the first node of a cluster has none")
+        if len(self.label.encode()) > 64 or not self.label.isprintable():
+            raise ValueError(f"label: {self.label!r} is not a printable name of at most 64 bytes")
+        if not self.relays:
+            raise ValueError("relays: expected default, none, or URLs")
+
+    @property
+    def name(self) -> str:
+        """The node's name for people."""
+        return self.label or socket.gethostname()[:64]
+
+    def dump(self) -> bytes:
+        """One JSON line."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def load(cls, line: bytes) -> AgentSettings:
+        """What `dump` wrote. Raises ValueError."""
+        value: dict[str, Any] = json.loads(line)
+        return cls(**{**value, "bind": tuple(value["bind"])})
