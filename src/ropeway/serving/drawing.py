@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from ropeway.serving.chooser import Job
-from ropeway.serving.figures import Shares, stage_shares, timeline
+from ropeway.serving.figures import Shares, stage_shares
 from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.sequence import State
+from ropeway.serving.spans import timeline
 from ropeway.serving.underway import RoundRecord
 from ropeway.types import Layout, SamplerAt
 

@@ -1,7 +1,6 @@
-"""What the ring has been doing: figures of the last seconds and timelines of finished requests, for /v1/ring.
+"""What the ring has been doing: figures of the last seconds, for /v1/ring.
 
-Written and read by the loop's thread, but for `timeline`, which any thread may draw. Times are rank 0's monotonic
-clock in nanoseconds.
+Written and read by the loop's thread. Times are rank 0's monotonic clock in nanoseconds.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ WINDOW_NS: Final = 5_000_000_000
 RECENT: Final = 8
 TIMELINE_ROUNDS: Final = 64
 """Rounds that a timeline shows at most; the first ones of a longer reply."""
-
-Spans = list[tuple[str, float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,46 +48,6 @@ def stage_shares(records: Iterable[RoundRecord], rank: int, now_ns: int, window_
             rows += done.wait_rows_ns
             send += done.wait_send_ns
     return Shares(min(1.0, forward / window_ns), min(1.0, rows / window_ns), min(1.0, send / window_ns))
-
-
-def timeline(records: Iterable[RoundRecord], world: int, start_ns: int) -> list[dict[str, object]]:
-    """The stages' spans as /v1/ring gives them."""
-    found = stage_spans(records, world, start_ns)
-    return [{"rank": rank, "spans": [list(span) for span in spans]} for rank, spans in enumerate(found)]
-
-
-def stage_spans(records: Iterable[RoundRecord], world: int, start_ns: int) -> list[Spans]:
-    """Per stage, spans (kind, start ms, end ms) since `start_ns`; a stage's spans do not overlap.
-
-    A stage's clock is not ours: its forward is drawn behind the one before it, which is when its rows can have come.
-    """
-    spans: list[Spans] = [[] for _ in range(world)]
-    for record in records:
-        at = record.launched_ns
-        _add(spans[0], "forward", at, at + record.own_ns, start_ns)
-        at += record.own_ns
-        _add(spans[0], "wait_rows", record.back_ns - record.wait_rows_ns, record.back_ns, start_ns)
-        _add(spans[0], "forward", record.back_ns, record.back_ns + record.head_ns, start_ns)
-        for rank in range(1, world):
-            if (done := record.dones.get(rank)) is None:
-                continue
-            begin = at if record.parts == 1 else at - record.own_ns * (record.parts - 1) // record.parts
-            _add(spans[rank], "wait_rows", begin - done.wait_rows_ns, begin, start_ns)
-            _add(spans[rank], "forward", begin, begin + done.forward_ns, start_ns)
-            _add(
-                spans[rank], "wait_send", begin + done.forward_ns, begin + done.forward_ns + done.wait_send_ns, start_ns
-            )
-            at = begin + done.forward_ns
-    return spans
-
-
-def _add(spans: Spans, kind: str, start_ns: int, end_ns: int, zero_ns: int) -> None:
-    start = max(0.0, (start_ns - zero_ns) / 1e6)
-    end = (end_ns - zero_ns) / 1e6
-    if spans:
-        start = max(start, spans[-1][2])
-    if end - start >= 0.001:
-        spans.append((kind, round(start, 3), round(end, 3)))
 
 
 class Rates:

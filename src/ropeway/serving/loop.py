@@ -115,7 +115,8 @@ class Loop:
         else:
             number = ring.send_plan(scheduled.plan)
         work = stage.begin(scheduled.plan)
-        record = RoundRecord(number, len(scheduled.tokens), len(work.parts), started, alone=not self._under_way)
+        alone = not self._under_way and not (self.records and self.records[-1].unseen)
+        record = RoundRecord(number, len(scheduled.tokens), len(work.parts), started, alone=alone)
         if self._under_way:
             self._under_way[-1].record.alone = False
         under_way = UnderWay(scheduled, work, record, self._frames(scheduled, work))

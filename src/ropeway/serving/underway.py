@@ -35,6 +35,11 @@ class RoundRecord:
     """No other round was under way with it."""
     dones: dict[int, Done] = field(default_factory=dict)
 
+    @property
+    def unseen(self) -> bool:
+        """Nothing of it comes back, so its rows may be under way when it has landed."""
+        return self.rows > 0 and not self.back_ns
+
     def wire_ns(self, world: int) -> int | None:
         """The round less every stage's forward, for a round of one part that was alone and brought something back.
 
