@@ -24,6 +24,8 @@ from ropeway.serving.service import (
     ServiceState,
     TokenEvent,
     TokenLogprob,
+    Unsupported,
+    needs_logits,
 )
 
 WAIT_S: Final = 10.0
@@ -76,6 +78,8 @@ class FakeService:
             self.ended: list[tuple[int, Finish]] = []
             self.reply: Reply = noise
             self.queue = 64
+            self.likeliest_alone = False
+            """Refuse what needs logits, as a ring whose last rank chooses."""
             self.cached = 0
             self.hold_after: int | None = None
             """A sequence that has made so many tokens waits until this changes (`release`)."""
@@ -88,6 +92,8 @@ class FakeService:
                 raise RingUnavailable(f"the ring is {self._state.value}", 3)
             if len(request.prompt) >= self.context:
                 raise PromptTooLong(len(request.prompt), self.context)
+            if self.likeliest_alone and (field := needs_logits(request)):
+                raise Unsupported(field, "the last rank chooses")
             if len(self._live) >= self.queue:
                 raise QueueFull("the queue is full", 7)
             assert request.max_tokens + len(request.prompt) <= self.context

@@ -158,6 +158,23 @@ def test_a_long_prompt_names_both_numbers(client: openai.OpenAI, live: Live) -> 
     assert live.complete("x" * 2047).status == 200
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "temperature"),
+        ({"temperature": 0, "frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"temperature": 0, "logprobs": True}, "logprobs"),
+        ({"temperature": 0, "response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+def test_what_a_placement_cannot_do_is_named(live: Live, fields: dict[str, Any], param: str) -> None:
+    live.service.likeliest_alone = True
+    answer = live.chat(**fields)
+    assert (answer.status, answer.error["param"], answer.error["code"]) == (400, param, "unsupported_value")
+    assert "the last rank chooses" in answer.error["message"]
+    assert live.chat(temperature=0).status == 200
+
+
 def test_another_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.chat.completions.create(model="gpt-9", messages=[{"role": "user", "content": "x"}])

@@ -15,6 +15,7 @@ from ropeway.serving.service import (
     ServiceState,
 )
 from ropeway.transport import Ring
+from ropeway.types import SamplerAt
 from ropeway.wire import ErrorCode
 from serving.served import Client
 from transport.rings import wait_until
@@ -26,8 +27,8 @@ QUICK = ReplicaOptions(pause_s=0.0)
 class Rings:
     """Brings fake rings up, as often as asked; `refuse` is raised instead while it is set."""
 
-    def __init__(self, world: int) -> None:
-        self.placement = placement_of(SHAPE, layout_of(SHAPE, world))
+    def __init__(self, world: int, sampler: SamplerAt = SamplerAt.FIRST) -> None:
+        self.placement = placement_of(SHAPE, layout_of(SHAPE, world, sampler))
         self.world = world
         self.asked = 0
         self.made: list[FakeRing] = []
@@ -58,8 +59,14 @@ class Rings:
 class Place:
     """A replica on fake rings, started; stopped at the end."""
 
-    def __init__(self, model: Path, options: ReplicaOptions = QUICK, world: int = 2) -> None:
-        self.rings = Rings(world)
+    def __init__(
+        self,
+        model: Path,
+        options: ReplicaOptions = QUICK,
+        world: int = 2,
+        sampler: SamplerAt = SamplerAt.FIRST,
+    ) -> None:
+        self.rings = Rings(world, sampler)
         placement = self.rings.placement
         placement = type(placement)(model, placement.layout, placement.options)
         self.rings.placement = placement

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,17 +17,21 @@ from fake_ranks import Gate
 from launch.served_rings import SHAPE, Place
 from ropeway.engines.base import EngineError
 from ropeway.launch.replica import ReplicaOptions
-from ropeway.serving.sequence import Finish
+from ropeway.serving.sequence import Finish, SamplingParams
 from ropeway.serving.service import (
     FailedEvent,
     GenerateEvent,
+    GenerateRequest,
+    Penalties,
     PromptTooLong,
     QueueFull,
     RingUnavailable,
     ServiceState,
     TokenEvent,
+    Unsupported,
 )
 from ropeway.transport import RingStopped
+from ropeway.types import SamplerAt
 from serving.served import Client
 from transport.rings import wait_until
 
@@ -58,6 +63,31 @@ def test_from_start_to_stop(model: Path) -> None:
     assert [type(end.result()) for end in ring.ends] == [RingStopped]
     with pytest.raises(RingUnavailable):
         place.ask(1)
+
+
+def test_a_chain_serves_the_likeliest_token_and_refuses_the_rest_by_name(model: Path) -> None:
+    """Its last rank chooses: what needs the logits would be passed over in silence."""
+    asked: dict[str, dict[str, Any]] = {
+        "temperature": {"params": SamplingParams(0.5)},
+        "presence_penalty": {"penalties": Penalties(presence=0.5)},
+        "frequency_penalty": {"penalties": Penalties(frequency=-1.0)},
+        "repetition_penalty": {"penalties": Penalties(repetition=1.1)},
+        "logit_bias": {"logit_bias": {5: 2.0}},
+        "logprobs": {"top_logprobs": 0},
+    }
+    with Place(model, sampler=SamplerAt.LAST) as place:
+        place.ready()
+        for field, settings in asked.items():
+            with pytest.raises(Unsupported, match=f"^{field}: ") as caught:
+                place.replica.submit(GenerateRequest((1, 2), 5, **settings), lambda _: None)
+            assert caught.value.field == field
+        place.judge(place.ask(3))
+    with Place(model, world=1, sampler=SamplerAt.LAST) as place:
+        place.ready()
+        client = Client(GenerateRequest((1, 2), 5, SamplingParams(0.5)))
+        client.id = place.replica.submit(client.request, client)
+        wait_until(lambda: client.ended)
+        assert client.failed is None
 
 
 def test_before_there_is_a_ring_nobody_waits(model: Path) -> None:

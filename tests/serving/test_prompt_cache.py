@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ropeway.serving.prompt_cache import LEAST_ROWS, PromptCache
 from ropeway.serving.sequence import Sequence
-from ropeway.serving.slots import Prefix
+from ropeway.serving.slots import Prefix, Soon
 from ropeway.wire import CacheAck
 
 PIECE = 32
@@ -46,10 +46,10 @@ def test_a_prefix_serves_once_every_rank_has_it() -> None:
     one = cache()
     key = keep(one, ids(1, 2, 3, more=5), ranks=())
     prompt = ask(ids(1, 2, 3, 4))
-    assert one.lookup(prompt) is None
+    assert one.lookup(prompt) == Soon(None)
     one.acknowledge(0, [CacheAck(key, True)])
     one.acknowledge(0, [CacheAck(key, True)])
-    assert one.lookup(prompt) is None
+    assert one.lookup(prompt) == Soon(None)
     one.acknowledge(1, [CacheAck(key, True)])
     assert one.lookup(prompt) == Prefix(key, 3 * PIECE)
 
@@ -93,7 +93,7 @@ def test_what_a_new_entry_holds_as_well_goes() -> None:
     assert len(one) == 2
     assert one.kept_bytes == (2 * PIECE + 3 * PIECE + 3) * ROW
     # The new one does not serve before it is acknowledged, and the old one is gone.
-    assert one.lookup(ask(ids(1, 2, 3, 4))) is None
+    assert one.lookup(ask(ids(1, 2, 3, 4))) == Soon(None)
     assert one.lookup(ask(ids(1, 3, 4))) == Prefix(other, 2 * PIECE)
 
 
@@ -105,6 +105,19 @@ def test_an_entry_that_is_not_acknowledged_stays_beside_the_one_that_holds_it() 
     assert added[1] == []
     one.acknowledge(1, [CacheAck(short, True)])
     assert one.lookup(ask(ids(1, 2, 3, 4))) == Prefix(short, 2 * PIECE)
+
+
+def test_a_state_that_is_being_kept_is_worth_a_wait_where_it_spares_much() -> None:
+    one = cache()
+    short = keep(one, ids(1, 2), ranks=(0,))
+    longer = keep(one, ids(1, 2, 3, 4), ranks=(1,))
+    one.acknowledge(1, [CacheAck(short, True)])
+    long, middling = ask(ids(1, 2, 3, 4, 5)), ask(ids(1, 2, 3, 5))
+    assert one.lookup(long) == Soon(Prefix(short, 2 * PIECE))
+    assert one.lookup(middling) == Prefix(short, 2 * PIECE), "one piece more is not worth a wait"
+    one.acknowledge(0, [CacheAck(longer, True)])
+    assert one.lookup(long) == Prefix(longer, 4 * PIECE)
+    assert one.lookup(middling) == Prefix(longer, 3 * PIECE)
 
 
 def test_least_recently_used_goes_first() -> None:
@@ -208,7 +221,12 @@ def test_any_history(data: st.DataObject) -> None:
         else:
             best = max((shared(kept, tokens[:-1]) for kept, acked in held.values() if acked == {0, 1}), default=0)
             best -= best % PIECE
+            soon = max((shared(kept, tokens[:-1]) for kept, acked in held.values() if acked != {0, 1}), default=0)
+            soon -= soon % PIECE
             found = one.lookup(ask(tokens))
+            assert isinstance(found, Soon) == (soon - (best if best >= LEAST_ROWS else 0) >= LEAST_ROWS)
+            if isinstance(found, Soon):
+                found = found.now
             assert (found.rows if found else 0) == (best if best >= LEAST_ROWS else 0)
             if found:
                 kept, acked = held[found.key]

@@ -75,6 +75,18 @@ def test_a_conversation_goes_on_from_its_last_reply() -> None:
         served.judge_kept()
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_prompt_that_waits_for_a_slot_starts_from_the_state_that_its_owner_leaves(groups: int) -> None:
+    """The slot is free with the plan that keeps the state: a round later the state serves as well."""
+    with fake_ring(2, Shape(context=200, max_rows=200, parallel=1)) as ring:
+        served = Served(ring, groups=groups, cache_rows=10_000)
+        clients = [served.submit(ask(n)) for n in range(3)]
+        served.finish()
+        for client in clients:
+            assert client.tokens == served.expected(client.request)
+        assert [client.prompt and client.prompt.cached_tokens for client in clients] == [0, 72, 72]
+
+
 def test_a_client_that_hangs_up_leaves_nothing_behind() -> None:
     with fake_ring(2, SHAPE) as ring:
         served = Served(ring, cache_rows=10_000)

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import pytest
 
-from ropeway.serving.prompts import PromptTooLong
+from ropeway.serving.prompts import ROUND_PIECES, PromptTooLong
 from ropeway.serving.scheduler import Scheduler
 from ropeway.serving.sequence import Finish, Sequence, State
 from ropeway.wire import Op, Returns
 from serving.turns import ask, planned, rows_of, scheduler, turn
 
 
-def test_a_lone_prompt_takes_one_round_of_many_parts() -> None:
-    one = scheduler()
-    one.add(ask(1, 30))
-    scheduled = turn(one)
-    assert rows_of(scheduled) == {1: (Op.OPEN, 0, 30)}
-    assert scheduled.plan.cuts == (8, 16, 24)
-    assert scheduled.plan.returns is Returns.LAST
-    assert scheduled.tokens == tuple(range(30))
-    assert [(wanted.row, wanted.rows, wanted.position, wanted.sample) for wanted in scheduled.wanted] == [
-        (0, 1, 29, True)
-    ]
-    assert turn(one).tokens == (7,)
-
-
-def test_a_prompt_beyond_a_round_goes_on_in_the_next() -> None:
-    one = scheduler(max_rows=20)
-    assert one.piece == 8
+@pytest.mark.parametrize("max_rows", [40, 20])
+def test_a_lone_prompt_takes_two_parts_a_round(max_rows: int) -> None:
+    one = scheduler(max_rows=max_rows)
+    assert (one.piece, ROUND_PIECES) == (8, 2)
     one.add(ask(1, 30))
     first, second = turn(one), turn(one)
     assert rows_of(first) == {1: (Op.OPEN, 0, 16)}
+    assert first.plan.cuts == (8,)
     assert first.plan.returned_count == 0
     assert first.wanted == ()
     assert rows_of(second) == {1: (Op.CONTINUE, 16, 14)}
     assert second.plan.entries[0].accepted == 16
     assert second.plan.cuts == (8,)
+    assert second.plan.returns is Returns.LAST
+    assert (*first.tokens, *second.tokens) == tuple(range(30))
+    assert [(wanted.row, wanted.rows, wanted.position, wanted.sample) for wanted in second.wanted] == [(0, 1, 29, True)]
+    assert turn(one).tokens == (7,)
+
+
+def test_a_cancel_inside_a_long_prompt_waits_for_no_more_than_its_round() -> None:
+    one = scheduler(parallel=1)
+    one.add(ask(1, 50))
+    one.add(ask(2, 3))
+    turn(one)
+    one.cancel(1)
+    assert rows_of(turn(one)) == {1: (Op.CANCEL, 0, 0), 2: (Op.OPEN, 0, 3)}
+
+
+def test_a_prompt_whose_every_row_comes_back_takes_one_round() -> None:
+    one = scheduler()
+    one.add(Sequence(1, tuple(range(30)), 4, every_row=True))
+    scheduled = turn(one)
+    assert rows_of(scheduled) == {1: (Op.OPEN, 0, 30)}
+    assert scheduled.plan.cuts == (8, 16, 24)
+    assert scheduled.plan.returns is Returns.ALL
 
 
 def test_beside_decodes_a_prompt_enters_one_part_a_round() -> None:
@@ -157,8 +167,8 @@ def test_a_stop_from_outside_closes() -> None:
 
 def test_nobody_overtakes_a_prompt_that_has_no_room_yet() -> None:
     one = scheduler(context=64, kv_rows=64)
-    one.add(ask(1, 20, max_tokens=30))
-    one.add(ask(2, 20, max_tokens=30))
+    one.add(ask(1, 16, max_tokens=34))
+    one.add(ask(2, 16, max_tokens=34))
     one.add(ask(3, 1, max_tokens=1))
     assert set(rows_of(turn(one))) == {1}
     assert one.reserved_rows == 50
@@ -184,7 +194,7 @@ def test_too_long_a_prompt_names_both_numbers() -> None:
     one.add(ask(1, 63))
     with pytest.raises(PromptTooLong, match=r"64 tokens .* context of 64") as caught:
         one.add(ask(2, 64))
-    assert (caught.value.prompt, caught.value.context) == (64, 64)
+    assert (caught.value.prompt_tokens, caught.value.context) == (64, 64)
 
 
 @pytest.mark.parametrize(

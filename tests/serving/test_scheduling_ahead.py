@@ -8,7 +8,7 @@ import pytest
 
 from ropeway.serving.scheduler import Scheduler
 from ropeway.serving.sequence import Sequence
-from ropeway.serving.slots import Prefix
+from ropeway.serving.slots import Prefix, Soon
 from ropeway.wire import CacheAction, CacheOp, Op, Returns
 from serving.turns import ask, planned, rows_of, scheduler, turn
 
@@ -106,16 +106,37 @@ def test_token_ids_go_along_where_stages_read_them() -> None:
 def test_a_kept_prefix_is_restored_and_its_cuts_stay() -> None:
     key = bytes(range(16))
     one = Scheduler(4, 8, 40, 64, 256, lookup=lambda sequence: Prefix(key, 5))
-    first = ask(1, 20)
+    first = ask(1, 15)
     one.add(first)
     scheduled = turn(one)
     entry = scheduled.plan.entries[0]
-    assert (entry.op, entry.first, entry.resume, entry.rows) == (Op.RESUME, 5, 5, 15)
-    assert scheduled.plan.cuts == (3, 11)
+    assert (entry.op, entry.first, entry.resume, entry.rows) == (Op.RESUME, 5, 5, 10)
+    assert scheduled.plan.cuts == (3,)
     assert scheduled.plan.cache == (CacheOp(CacheAction.RESTORE, 1, key),)
-    assert scheduled.tokens == tuple(range(5, 20))
+    assert scheduled.tokens == tuple(range(5, 15))
     assert first.cached_rows == 5
     assert planned(one).plan.entries[0].generation == 1
+
+
+def test_a_prompt_waits_for_a_state_that_is_being_kept_while_a_round_is_to_come() -> None:
+    found: list[Prefix | Soon] = [Soon(None)]
+    one = Scheduler(1, 8, 40, 64, 64, groups=2, lookup=lambda sequence: found[-1] if sequence.id else None)
+    one.add(ask(0, 3, max_tokens=1))
+    one.add(ask(1, 12, max_tokens=2))
+    turn(one)
+    closing = planned(one)
+    assert rows_of(closing) == {0: (Op.CLOSE, 0, 0)}, "it was the one that leaves whose state is kept"
+    assert one.next_plan() is None, "a round is under way, so there will be another"
+    one.commit(closing, {})
+    found.append(Prefix(bytes(16), 8))
+    assert rows_of(turn(one)) == {1: (Op.RESUME, 8, 4)}
+
+
+def test_a_prompt_does_not_wait_where_nothing_is_to_come() -> None:
+    for found, entry in ((Soon(None), (Op.OPEN, 0, 12)), (Soon(Prefix(bytes(16), 8)), (Op.RESUME, 8, 4))):
+        one = Scheduler(4, 8, 40, 64, 256, lookup=lambda _, found=found: found)  # type: ignore[misc]
+        one.add(ask(1, 12))
+        assert rows_of(turn(one)) == {1: entry}
 
 
 def test_a_restored_prompt_keeps_its_cuts_even_where_two_pieces_would_fit_a_part() -> None:

@@ -23,6 +23,7 @@ from ropeway.serving.service import (
     RingUnavailable,
     Service,
     TokenEvent,
+    Unsupported,
 )
 
 
@@ -62,14 +63,14 @@ class Generation:
         self._inbox: asyncio.Queue[tuple[int, GenerateEvent]] = asyncio.Queue()
 
     async def __aenter__(self) -> Generation:
-        """Queue all sequences. Raises ApiError: 429, 503, or 400 for a prompt that is too long."""
+        """Queue all sequences. Raises ApiError: 429, 503, or 400 for a long prompt or a field that cannot be served."""
         try:
             for index, request in enumerate(self._requests):
                 self._ids.append(self._service.submit(request, self._listener(index)))
                 self._live.add(index)
         except BaseException as error:
             self._cancel()
-            if isinstance(error, (RingUnavailable, QueueFull, PromptTooLong)):
+            if isinstance(error, (RingUnavailable, QueueFull, PromptTooLong, Unsupported)):
                 raise from_service(error, self._param) from None
             raise
         return self

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from ropeway.serving.service import PromptTooLong, QueueFull, RingUnavailable
+from ropeway.serving.service import PromptTooLong, QueueFull, RingUnavailable, Unsupported
 
 ErrorType = Literal[
     "invalid_request_error", "authentication_error", "rate_limit_error", "ring_unavailable", "server_error"
@@ -82,10 +82,12 @@ def internal_error() -> ApiError:
     return ApiError(500, "server_error", "The server failed; its log says why.", None, "internal_error")
 
 
-def from_service(error: RingUnavailable | QueueFull | PromptTooLong, param: str) -> ApiError:
+def from_service(error: RingUnavailable | QueueFull | PromptTooLong | Unsupported, param: str) -> ApiError:
     """What `Service.submit` raised, as the client sees it."""
     if isinstance(error, PromptTooLong):
         return too_long(error, param)
+    if isinstance(error, Unsupported):
+        return bad_request(f"'{error.field}' cannot be served here: {error.why}.", error.field, "unsupported_value")
     if isinstance(error, RingUnavailable):
         return ring_unavailable(str(error), error.retry_after_s)
     wait = str(max(1, error.retry_after_s))

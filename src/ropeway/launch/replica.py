@@ -36,9 +36,12 @@ from ropeway.serving.service import (
     RingUnavailable,
     ServiceState,
     Tokenizer,
+    Unsupported,
+    needs_logits,
 )
 from ropeway.serving.speech import Speech
 from ropeway.transport import Ring, RingEnded
+from ropeway.types import SamplerAt
 
 STABLE_S: Final = 60.0
 """A ring that was ready for so long may be restarted as often as at first."""
@@ -153,6 +156,9 @@ class Replica:
             raise RingUnavailable(board.detail or f"the ring is {board.state.value}", RETRY_AFTER_S)
         if len(request.prompt) >= self.context:
             raise PromptTooLong(len(request.prompt), self.context)
+        layout = self._placement.layout
+        if layout.sampler is SamplerAt.LAST and layout.world > 1 and (field := needs_logits(request)):
+            raise Unsupported(field, "the last rank chooses the likeliest token (sampler: last)")
         return self._inbox.submit(request, self._placement.options.parallel, on_event)
 
     def end(self, request_id: int, finish: Finish) -> None:

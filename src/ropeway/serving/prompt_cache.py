@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ropeway.serving.sequence import Sequence
-from ropeway.serving.slots import Prefix
+from ropeway.serving.slots import Prefix, Soon
 from ropeway.wire import CacheAck
 
 LEAST_ROWS: Final = 64
@@ -61,18 +61,26 @@ class PromptCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def lookup(self, sequence: Sequence) -> Prefix | None:
-        """The longest prefix of a prompt that can be resumed, at most all of its rows but one."""
+    def lookup(self, sequence: Sequence) -> Prefix | Soon | None:
+        """The longest prefix of a prompt that can be resumed, at most all of its rows but one.
+
+        Soon where some rank has yet to acknowledge a state that would spare `LEAST_ROWS` rows more.
+        """
         if not self._entries:
             return None
         chain = self._chain(sequence.prompt[:-1])
+        coming, found = 0, None
         for pieces in range(len(chain), 0, -1):
             rows = pieces * self._piece
             if rows < LEAST_ROWS:
                 break
             if (entry := self._usable(chain[pieces - 1])) is not None:
-                return Prefix(entry.key, rows)
-        return None
+                found = Prefix(entry.key, rows)
+                break
+            if chain[pieces - 1] in self._having:
+                coming = max(coming, rows)
+        spared = 0 if found is None else found.rows
+        return Soon(found) if coming - spared >= LEAST_ROWS else found
 
     def entered(self, sequence: Sequence) -> None:
         """A sequence has begun: count it, and keep what it used from going first."""

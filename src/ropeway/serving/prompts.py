@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from ropeway.serving.rounds import Turn
 from ropeway.serving.sequence import Finish, Sequence, State
-from ropeway.serving.slots import Prefix, Stream
+from ropeway.serving.slots import Prefix, Soon, Stream
 from ropeway.wire import CacheAction, CacheOp
 
-Lookup = Callable[[Sequence], Prefix | None]
+Lookup = Callable[[Sequence], Prefix | Soon | None]
 """The longest kept prefix of a prompt that may enter now, at most all of its rows but one. Asking changes nothing."""
+
+ROUND_PIECES: Final = 2
+"""Pieces of a lone prompt a round: a round is what a cancelled stream and a new prompt wait for. Rounds that bring
+nothing back are not waited for, so a prompt loses nothing by being spread over many."""
 
 
 class PromptTooLong(ValueError):
-    """A prompt that leaves no room for a reply: `prompt` tokens against a `context`."""
+    """A prompt that leaves no room for a reply: `prompt_tokens` against a `context`."""
 
-    def __init__(self, prompt: int, context: int) -> None:
-        super().__init__(f"prompt: {prompt} tokens and a reply do not fit a context of {context}")
-        self.prompt = prompt
+    def __init__(self, prompt_tokens: int, context: int) -> None:
+        super().__init__(f"prompt: {prompt_tokens} tokens and a reply do not fit a context of {context}")
+        self.prompt_tokens = prompt_tokens
         self.context = context
 
 
@@ -78,17 +83,20 @@ class PromptQueue:
         if stream is self._entering:
             self._entering = None
 
-    def turns(self, room: int, opened: dict[int, Stream], *, alone: bool) -> tuple[list[Turn], list[CacheOp]]:
+    def turns(
+        self, room: int, opened: dict[int, Stream], *, alone: bool, patient: bool = False
+    ) -> tuple[list[Turn], list[CacheOp]]:
         """Turns for at most `room` rows, and the restores that they need; who enters is added to `opened`.
 
         Where they are not alone, beside decodes, they fit one part: one piece of a long prompt, or several short ones.
+        With `patient` (a round is under way, so there will be another) a prompt waits for a state that is being kept.
         """
         if not alone:
             room = min(room, self._piece)
         turns: list[Turn] = []
         restores: list[CacheOp] = []
-        while stream := self._entering or self._admissible(opened):
-            pieces = self._pieces(stream, room)[: None if alone else 1]
+        while stream := self._entering or self._admissible(opened, patient=patient):
+            pieces = self._pieces(stream, room)[: self._most_pieces(stream, alone=alone)]
             if not pieces:
                 break
             if not stream.opened:
@@ -105,7 +113,14 @@ class PromptQueue:
             stream.sequence.state = State.DECODING
         return turns, restores
 
-    def _admissible(self, opened: dict[int, Stream]) -> Stream | None:
+    @staticmethod
+    def _most_pieces(stream: Stream, *, alone: bool) -> int | None:
+        """Of one prompt in a round; None for no limit: rounds whose every row comes back are waited for."""
+        if not alone:
+            return 1
+        return None if stream.sequence.every_row else ROUND_PIECES
+
+    def _admissible(self, opened: dict[int, Stream], *, patient: bool) -> Stream | None:
         """The head of the queue as a stream, where it may enter; nothing changes."""
         if not self._waiting or len(opened) >= self._parallel:
             return None
@@ -114,7 +129,12 @@ class PromptQueue:
         limit = min(sequence.max_tokens, self._context - prompt)
         if sum(stream.reserved for stream in opened.values()) + prompt + limit > self._kv_rows:
             return None
-        return Stream(sequence, prompt + limit, limit, None if sequence.every_row else self._lookup(sequence))
+        found = None if sequence.every_row else self._lookup(sequence)
+        if isinstance(found, Soon):
+            if patient:
+                return None
+            found = found.now
+        return Stream(sequence, prompt + limit, limit, found)
 
     def _pieces(self, stream: Stream, room: int) -> tuple[int, ...]:
         """The next rows of a prompt that fit, cut at multiples of the piece."""

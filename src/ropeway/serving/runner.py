@@ -31,9 +31,6 @@ class Runner:
         self._cache = cache
         self._inbox = inbox
         self._board = board
-        self._arrived: list[Job] = []
-        """Jobs that the scheduler has not been given yet."""
-        self._saving = self._holding = False
 
     def turn(self) -> None:
         """Take in what has come, run one step, send events; sleeps for a moment where there is nothing to do.
@@ -41,12 +38,6 @@ class Runner:
         Raises RingLost, RingStopped or EngineError.
         """
         self._take()
-        # A state is kept with its stream's last entry, the next to leave: who comes now can start from it a turn later.
-        # No longer than that, since there may be states to keep in every turn.
-        self._holding = self._saving and not self._holding
-        self._saving = False
-        if not self._holding:
-            self._admit()
         if self._loop.scheduler.idle:
             self._loop.collect()
             self._board.idle(self._loop)
@@ -76,15 +67,14 @@ class Runner:
                 job.rounds.append(record)
 
     def _take(self) -> None:
+        arrived: list[Job] = []
         for mail in self._inbox.take():
             if isinstance(mail, End):
                 self._end(mail)
             else:
                 self._chooser.jobs[mail.sequence.id] = mail
-                self._arrived.append(mail)
-
-    def _admit(self) -> None:
-        arrived, self._arrived = self._arrived, []
+                arrived.append(mail)
+        # Behind the ends: a state that an end has kept serves who came with it.
         for job in arrived:
             if job.sequence.id not in self._chooser.jobs:
                 continue
@@ -156,7 +146,6 @@ class Runner:
         if kept is None:
             return
         key, dropped = kept
-        self._saving = True
         self._loop.scheduler.cache(CacheOp(CacheAction.SAVE, job.sequence.id, key))
         for old in dropped:
             self._loop.scheduler.cache(CacheOp(CacheAction.DROP, 0, old))

@@ -169,7 +169,8 @@ class Scheduler:
         share = min(-(-decoding // self._groups), len(self._ready), self._max_rows)
         decodes = [self._ready.popleft() for _ in range(share)]
         room = self._max_rows - share
-        turns, restores = self._prompts.turns(room, self._open, alone=not decoding)
+        patient = bool(self._under_way or self._leaving)
+        turns, restores = self._prompts.turns(room, self._open, alone=not decoding, patient=patient)
         spare = room - sum(turn.entry.rows for turn in turns)
         for stream in decodes:
             turns.append(self._decode(stream, spare, decoding))

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ropeway.serving.prompts import PromptTooLong as PromptTooLong
 from ropeway.serving.sequence import Finish, SamplingParams
 
 
@@ -109,21 +110,36 @@ class RingUnavailable(Exception):
         self.retry_after_s = retry_after_s
 
 
+class Unsupported(ValueError):
+    """This placement cannot do what the request's `field` (OpenAI's name for it) asks for."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+        self.why = why
+
+
+def needs_logits(request: GenerateRequest) -> str:
+    """OpenAI's name of the first field that asks for more than the likeliest token; empty where none does."""
+    penalties = request.penalties
+    asked = {
+        "temperature": request.params.temperature != 0.0,
+        "presence_penalty": penalties.presence != 0.0,
+        "frequency_penalty": penalties.frequency != 0.0,
+        "repetition_penalty": penalties.repetition != 1.0,
+        "logit_bias": bool(request.logit_bias),
+        "logprobs": request.top_logprobs is not None or request.prompt_logprobs,
+        "response_format": request.constraint is not None,
+    }
+    return next((field for field, wanted in asked.items() if wanted), "")
+
+
 class QueueFull(Exception):
     """No room in the queue; try again after `retry_after_s`."""
 
     def __init__(self, text: str, retry_after_s: int) -> None:
         super().__init__(text)
         self.retry_after_s = retry_after_s
-
-
-class PromptTooLong(Exception):
-    """The prompt and one token of reply do not fit."""
-
-    def __init__(self, prompt_tokens: int, context: int) -> None:
-        super().__init__(f"the prompt has {prompt_tokens} tokens, the context holds {context}")
-        self.prompt_tokens = prompt_tokens
-        self.context = context
 
 
 class Tokenizer(Protocol):
@@ -159,7 +175,7 @@ class Service(Protocol):
     def eos(self) -> str: ...
 
     def submit(self, request: GenerateRequest, on_event: Callable[[GenerateEvent], None]) -> int:
-        """Queue a request; gives its id. Raises RingUnavailable, QueueFull or PromptTooLong, at once."""
+        """Queue a request; gives its id. Raises RingUnavailable, QueueFull, PromptTooLong or Unsupported, at once."""
         ...
 
     def end(self, request_id: int, finish: Finish) -> None:

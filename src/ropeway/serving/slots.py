@@ -20,6 +20,13 @@ class Prefix:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class Soon:
+    """A state that would spare a prompt many more rows than `now` does is being kept at this moment."""
+
+    now: Prefix | None
+
+
 @dataclass(slots=True, eq=False)
 class Stream:
     """An open stream, or one that is about to be opened.
