@@ -40,6 +40,7 @@ def check(
     dtype: flags.Dtype = "",
     device: flags.Device = "",
     invariant: flags.Invariant = False,
+    worker_cmd: flags.WorkerCmd = "",
     ring: flags.RingOption = None,
     key: flags.Key = None,
     listen: flags.Listen = None,
@@ -68,6 +69,7 @@ def check(
             dtype,
             device,
             invariant,
+            worker_cmd,
         )
         drafts = DraftOptions.parse(draft, batch=draft_batch)
         with (

@@ -71,6 +71,12 @@ Invariant = Annotated[
     bool,
     typer.Option("--invariant", help="torch: bits that depend on a stream alone, not on its company; slower."),
 ]
+WorkerCmd = Annotated[
+    str,
+    typer.Option(
+        "--worker-cmd", metavar="COMMAND", help="The program behind --engine worker, with its arguments (no shell)."
+    ),
+]
 VerifyWeights = Annotated[
     bool,
     typer.Option("--verify-weights", help="Put every tensor's digest into the fingerprint (reads the whole file)."),

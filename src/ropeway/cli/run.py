@@ -50,6 +50,7 @@ def run(
     dtype: flags.Dtype = "",
     device: flags.Device = "",
     invariant: flags.Invariant = False,
+    worker_cmd: flags.WorkerCmd = "",
     ring: flags.RingOption = None,
     key: flags.Key = None,
     listen: flags.Listen = None,
@@ -78,6 +79,7 @@ def run(
             dtype,
             device,
             invariant,
+            worker_cmd,
         )
         drafts = DraftOptions.parse(draft, batch=draft_batch)
         with (

@@ -61,6 +61,7 @@ def serve(
     dtype: flags.Dtype = "",
     device: flags.Device = "",
     invariant: flags.Invariant = False,
+    worker_cmd: flags.WorkerCmd = "",
     ring: flags.RingOption = None,
     key: flags.Key = None,
     listen: flags.Listen = None,
@@ -92,6 +93,7 @@ def serve(
             dtype,
             device,
             invariant,
+            worker_cmd,
         )
         placement, bring_up = _ring(options, ring, key, listen)
         drafts = DraftOptions.parse(draft, batch=draft_batch)

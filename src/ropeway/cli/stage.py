@@ -33,6 +33,7 @@ def stage(
     dtype: flags.Dtype = "",
     device: flags.Device = "",
     invariant: flags.Invariant = False,
+    worker_cmd: flags.WorkerCmd = "",
     listen: flags.Listen = None,
 ) -> None:
     """Hold one range of layers until the ring ends. Give every machine the same model, cuts, sampler and key."""
@@ -54,6 +55,7 @@ def stage(
             dtype,
             device,
             invariant,
+            worker_cmd,
         )
         placement = place_ring(options, setup)
         first, end = placement.layout.ranges[rank]

@@ -6,9 +6,9 @@ text or sampling. Heavy engines are imported only when named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,11 @@ class EngineConfig:
     """Where to compute, in the engine's own words (cpu, cuda:0); empty: the best that there is."""
     invariant: bool = False
     """The bits of a stream must not depend on what shares its rounds, on drafts or on threads; slower."""
+    worker_cmd: str = ""
+    """The command of a worker process (docs/worker.md), as one would type it; only the engine worker needs it."""
+    rank: int = 0
+    world: int = 1
+    """This stage's place in the ring, which a worker process is told."""
 
 
 class Engine(Protocol):
@@ -135,6 +140,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the memory; the engine is not used again."""
+        ...
+
+
+@runtime_checkable
+class Mortal(Protocol):
+    """An engine that can end by itself while nobody asks it anything: it runs in a process of its own."""
+
+    def on_death(self, call: Callable[[str], None]) -> None:
+        """Have `call` told, in another thread, how the engine ended. Not told of an end that `close` brought about."""
         ...
 
 

@@ -66,6 +66,18 @@ def _torch_whole(config: EngineConfig) -> Whole:
     return EngineWhole(_torch(config))
 
 
+def _worker(config: EngineConfig) -> Engine:
+    from ropeway.engines.worker.engine import WorkerEngine
+
+    return WorkerEngine(config)
+
+
+def _worker_whole(config: EngineConfig) -> Whole:
+    from ropeway.engines.whole import EngineWhole
+
+    return EngineWhole(_worker(config))
+
+
 _ALL_ROWS: Final = frozenset(RowDtype)
 
 ENGINES: Final = {
@@ -88,6 +100,9 @@ ENGINES: Final = {
         stands_alone=lambda config: config.invariant,
         modules=("torch", "transformers", "tokenizers"),
         extra="torch",
+    ),
+    "worker": EngineEntry(
+        EngineKind.WORKER, frozenset({Format.GGUF, Format.SAFETENSORS}), _ALL_ROWS, _worker, _worker_whole
     ),
 }
 """By the name of `--engine`, which is also how `EngineKind` spells it."""

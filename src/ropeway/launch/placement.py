@@ -38,6 +38,8 @@ class Options:
     """What engines with a choice compute in: f32, bf16 or f16; empty: the checkpoint's own."""
     device: str = ""
     invariant: bool = False
+    worker_cmd: str = ""
+    """The command of the stages whose engine is worker (docs/worker.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,9 @@ class Placement:
             dtype=self.options.dtype,
             device=self.options.device,
             invariant=self.options.invariant,
+            worker_cmd=self.options.worker_cmd,
+            rank=rank,
+            world=self.layout.world,
         )
 
     def whole_config(self) -> EngineConfig:
