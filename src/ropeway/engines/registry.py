@@ -78,6 +78,18 @@ def _worker_whole(config: EngineConfig) -> Whole:
     return EngineWhole(_worker(config))
 
 
+def _tinygrad(config: EngineConfig) -> Engine:
+    from ropeway.engines.tinygrad.engine import TinygradEngine
+
+    return TinygradEngine(config)
+
+
+def _tinygrad_whole(config: EngineConfig) -> Whole:
+    from ropeway.engines.whole import EngineWhole
+
+    return EngineWhole(_tinygrad(config))
+
+
 _ALL_ROWS: Final = frozenset(RowDtype)
 
 ENGINES: Final = {
@@ -100,6 +112,16 @@ ENGINES: Final = {
         stands_alone=lambda config: config.invariant,
         modules=("torch", "transformers", "tokenizers"),
         extra="torch",
+    ),
+    "tinygrad": EngineEntry(
+        EngineKind.TINYGRAD,
+        frozenset({Format.GGUF}),
+        frozenset({RowDtype.F32}),
+        _tinygrad,
+        _tinygrad_whole,
+        grain=32,
+        modules=("tinygrad",),
+        extra="tinygrad",
     ),
     "worker": EngineEntry(
         EngineKind.WORKER, frozenset({Format.GGUF, Format.SAFETENSORS}), _ALL_ROWS, _worker, _worker_whole

@@ -147,7 +147,7 @@ class WorkerEngine:
         if integer(reply, "seq_len", 0) != span.rows:
             raise EngineError(f"the worker gave {reply['seq_len']} rows, expected {span.rows}")
         raw = payload(reply, "hidden_b64", size)
-        return convert_rows(raw, self._ready.extension.row_dtype, self.boundary.row_dtype)
+        return bytes(convert_rows(raw, self._ready.extension.row_dtype, self.boundary.row_dtype))
 
     def _hidden(self, rows: bytes | memoryview, count: int) -> dict[str, object]:
         own = convert_rows(rows, self.boundary.row_dtype, self._ready.extension.row_dtype)
