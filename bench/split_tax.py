@@ -1,9 +1,12 @@
 """What a split costs in decode: ms a step of two stages against one process, the same threads, in turn in one run.
 
-    python bench/split_tax.py [--model demo] [--cuts 15] [--depth 256] [--blocks 40] [--json]
+    python bench/split_tax.py [--model demo] [--times 1] [--cuts 15] [--depth 256] [--blocks 40] [--json]
 
 One thread each; rank 0 and the whole model on one core, rank 1 on the other. A block is 16 steps of one, then of the
 other; a pair of blocks counts only where other processes left the machine alone. Aim: at most 1.02, limit 1.05.
+
+What a split costs is nearly the same for every model, so it weighs most on a small one. `--times 4` measures the model
+with its layers four times over (nonsense as text, the same work a layer), which is nearer to what people split.
 """
 
 from __future__ import annotations
@@ -11,9 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
+from pathlib import Path
 
 from harness import Pairs, machine, pin_ring, spread, window
+from ropeway.checkpoints.demo import resolve_model
+from ropeway.checkpoints.families import layer_count
+from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.checkpoints.gguf_values import ValueType, scalar_field
+from ropeway.checkpoints.gguf_write import OutTensor, encode_header, write_gguf
 from ropeway.cli.session import place_local
 from ropeway.engines.base import Span
 from ropeway.engines.llamacpp.whole import WholeModel
@@ -24,6 +34,27 @@ from ropeway.serving.sequence import Sequence
 from ropeway.serving.speech import PlainChooser
 
 STEPS = 16
+
+
+def repeated(model: str, times: int, folder: Path) -> str:
+    """The model's file with its layers `times` over, in `folder`."""
+    gguf = GgufFile.open(resolve_model(model))
+    layers = layer_count(gguf)
+    fields = dict(gguf.metadata.fields)
+    fields[f"{gguf.architecture}.block_count"] = scalar_field(ValueType.UINT32, layers * times)
+    tensors = []
+    for info in gguf.tensors.values():
+        data = memoryview(gguf.tensor_bytes(info.name))
+        if not info.name.startswith("blk."):
+            tensors.append(OutTensor(info.name, info.type, info.shape, data))
+            continue
+        _, layer, rest = info.name.split(".", 2)
+        names = [f"blk.{int(layer) + layers * again}.{rest}" for again in range(times)]
+        tensors += [OutTensor(name, info.type, info.shape, data) for name in names]
+    path = folder / f"{times}-times.gguf"
+    with path.open("wb") as file:
+        write_gguf(file, encode_header(fields, tensors), tensors)
+    return str(path)
 
 
 def measure(rank0: Rank0, depth: int, blocks: int) -> tuple[Pairs, Loop]:
@@ -61,22 +92,28 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--cuts", default="15")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--cuts", default="15", help="in layers of the model once")
     parser.add_argument("--depth", type=int, default=256)
     parser.add_argument("--blocks", type=int, default=40)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    cuts = tuple(int(cut) for cut in args.cuts.split(","))
+    cuts = tuple(int(cut) * args.times for cut in args.cuts.split(","))
     context = args.depth + (args.blocks + 3) * STEPS
-    placement = place_local(Options(args.model, cuts=cuts, threads=1, context=context), None, None)
-    with open_local(placement) as rank0:
-        world = placement.layout.world
-        pairs, loop = measure(rank0, args.depth, args.blocks)
+    with tempfile.TemporaryDirectory() as folder:
+        model = args.model if args.times == 1 else repeated(args.model, args.times, Path(folder))
+        placement = place_local(Options(model, cuts=cuts, threads=1, context=context), None, None)
+        with open_local(placement) as rank0:
+            world = placement.layout.world
+            pairs, loop = measure(rank0, args.depth, args.blocks)
     rounds = [r for r in loop.records if r.rows == 1]
     wires = [wire / 1e6 for r in rounds if (wire := r.wire_ns(world)) is not None]
+    later = [sum(d.forward_ns for d in r.dones.values()) / 1e6 for r in rounds if len(r.dones) == world - 1]
+    costs = [a - b for a, b in zip(pairs.a, pairs.b, strict=True)]
     value = {
         "machine": machine(),
         "model": args.model,
+        "times": args.times,
         "cuts": list(cuts),
         "depth": args.depth,
         "pairs": len(pairs.a),
@@ -84,20 +121,21 @@ def main() -> None:
         "split_ms": statistics.median(pairs.a) if pairs.a else None,
         "whole_ms": statistics.median(pairs.b) if pairs.b else None,
         "ratio": statistics.median(pairs.ratios) if pairs.a else None,
+        "cost_ms": statistics.median(costs) if costs else None,
         "wire_ms": statistics.median(wires) if wires else None,
     }
     if args.json:
         print(json.dumps(value))
         return
-    print(f"{machine()}; {args.model}, cuts {args.cuts}, {args.depth} positions deep, one thread each")
+    print(f"{machine()}; {args.model}, layers x {args.times}, cuts {args.cuts}, {args.depth} deep, 1 thread each")
     print(f"pairs of {STEPS} steps: {len(pairs.a)}, thrown away because others were busy: {pairs.thrown}")
     print(f"split ms a step  {spread(pairs.a)}")
     print(f"whole ms a step  {spread(pairs.b)}")
     print(f"split / whole    {spread(pairs.ratios)}   (aim 1.02, limit 1.05)")
     print(f"wire ms a step   {spread(wires)}")
-    print(
-        f"own ms           {spread([r.own_ns / 1e6 for r in rounds])}, head {spread([r.head_ns / 1e6 for r in rounds])}"
-    )
+    print(f"cost ms a step   {spread(costs)}")
+    own, head = [r.own_ns / 1e6 for r in rounds], [r.head_ns / 1e6 for r in rounds]
+    print(f"forwards ms      rank 0 {spread(own)}, later ranks {spread(later)}, head {spread(head)}")
 
 
 if __name__ == "__main__":

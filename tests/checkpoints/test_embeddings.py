@@ -34,6 +34,17 @@ def test_rows_are_those_of_the_whole_matrix(tmp_path: Path, kind: GgmlType) -> N
         assert rows.tobytes() == whole[np.array(tokens, np.int64)].tobytes()
 
 
+def test_a_kept_row_is_the_same_again_and_makes_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropeway.checkpoints.embeddings.KEPT_ROWS", 2)
+    table = EmbeddingTable(GgufFile.open(write_tiny(tmp_path / "tiny.gguf", TinyModel(layers=1))))
+    both = table.rows([5, 6])
+    for token in (5, 6, 5, 7, 6, 5):
+        again = table.rows([token])
+        assert token == 7 or again.tobytes() == both[token - 5 : token - 4].tobytes()
+
+
 @pytest.mark.parametrize("token", [-1, VOCABULARY])
 def test_a_token_outside_the_vocabulary_is_refused(tmp_path: Path, token: int) -> None:
     table = EmbeddingTable(GgufFile.open(write_tiny(tmp_path / "tiny.gguf", TinyModel(layers=1))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from ropeway.checkpoints.gguf_file import GgufFile
 
 Rows = npt.NDArray[np.float32]
 """Shape [tokens, width]."""
+
+KEPT_ROWS: Final = 4096
+"""Rows of single tokens that are kept dequantized: a decode step asks for one, mostly of a common token."""
 
 
 class EmbeddingTable:
@@ -29,9 +33,20 @@ class EmbeddingTable:
         self.nbytes = info.nbytes
         self._raw = np.frombuffer(gguf.tensor_bytes(EMBEDDINGS), np.uint8).reshape(self.vocabulary, -1)
         self._dequantize = _dequantizer(info.type, str(gguf.path))
+        self._kept: dict[int, Rows] = {}
 
     def rows(self, tokens: Sequence[int]) -> Rows:
-        """The rows of `tokens`. Raises ValueError for an id outside the vocabulary."""
+        """The rows of `tokens`, not to be written to. Raises ValueError for an id outside the vocabulary."""
+        if len(tokens) == 1:
+            kept = self._kept.get(tokens[0])
+            if kept is None:
+                if len(self._kept) >= KEPT_ROWS:
+                    self._kept.clear()
+                kept = self._kept[tokens[0]] = self._read(tokens)
+            return kept
+        return self._read(tokens)
+
+    def _read(self, tokens: Sequence[int]) -> Rows:
         ids = np.asarray(tokens, np.int64)
         if not ids.size:
             return np.empty((0, self.width), np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -203,6 +204,7 @@ def _load(
     engine.load()
     loaded = Ready(0, round((time.monotonic() - started) * 1000), 0, engine.weights_bytes)
     readies = [loaded] if ring is None else [loaded, *ring.readies()]
+    gc.freeze()  # what is loaded stays: no collection need walk through it in the middle of a round
     facts = tuple(StageFacts(d, r, a) for d, r, a in zip(described, readies, addresses, strict=True))
     return Stage(engine), facts
 
