@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,25 @@ def test_the_same_seed_gives_the_same_reply(tiny: str) -> None:
     assert ids("7") == ids("7") != ids("8")
 
 
+def test_a_trace_shows_every_stage_and_every_round(tiny: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    flags = ["--raw", "--stages", "3", "--part", "32", "--max-tokens", "4", "--context", "256"]
+    value = ropeway_json("run", tiny, "hello " * 40, *flags, "--trace", str(path))
+    events = json.loads(path.read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    layers = ["layers 0..2, llamacpp on cpu", "layers 2..4, llamacpp on cpu", "layers 4..5, llamacpp on cpu"]
+    assert names == [f"rank {rank}: {what}" for rank, what in enumerate(layers)]
+    forwards = [event for event in events if event["ph"] == "X" and event["cat"] == "forward"]
+    rounds = [{event["args"]["round"] for event in forwards if event["tid"] == rank} for rank in range(3)]
+    assert rounds[0] == rounds[1] == rounds[2]
+    rows = {event["args"]["round"]: event["args"]["rows"] for event in forwards}
+    assert sum(rows.values()) == value["prompt_tokens"] + len(value["token_ids"]) - 1
+    assert any(event["args"]["parts"] == 2 for event in forwards), "a prompt goes through in parts"
+    for rank in range(3):
+        spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["tid"] == rank)
+        assert all(one[1] <= other[0] + 0.002 for one, other in pairwise(spans)), "a stage does one thing at a time"
+
+
 def test_version() -> None:
     assert ropeway("--version").stdout.strip() == f"ropeway {__version__}"
 
@@ -105,6 +126,7 @@ def test_version() -> None:
         (["run", "{tiny}", "hi", "--key", "x"], 2, "--ring"),
         (["run", "{tiny}", "x" * 400, "--raw", "--context", "64"], 2, "prompt: "),
         (["run", "{tiny}", "", "--raw"], 2, "prompt: "),
+        (["run", "{tiny}", "hi", "--trace", "/nowhere/trace.json"], 2, "trace: /nowhere/trace.json"),
         (["check", "{tiny}", "--steps", "300", "--context", "256"], 2, "context: 256"),
         (["stage", "{tiny}", "--rank", "2", "--ring", "a:1,b:2", "--key", "{key}"], 2, "rank: 2"),
         (["stage", "{tiny}", "--rank", "1", "--ring", "a:1,b:2", "--key", "{key}", "--cuts", "1,2"], 2, "cuts: "),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from ropeway.cli import flags
 from ropeway.cli.reply import Reply, print_pieces, stream_reply
 from ropeway.cli.session import open_rank0, stages_json
+from ropeway.cli.trace import TraceFile
 from ropeway.engines.base import EngineError
 from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.parts import part_size
@@ -54,6 +56,9 @@ def run(
     ring: flags.RingOption = None,
     key: flags.Key = None,
     listen: flags.Listen = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write where the time went, for Perfetto.")
+    ] = None,
     as_json: flags.Json = False,
 ) -> None:
     """Give one reply. With --ring this is rank 0; the other machines run `ropeway stage` with the same flags."""
@@ -82,11 +87,12 @@ def run(
             worker_cmd,
         )
         drafts = DraftOptions.parse(draft, batch=draft_batch)
+        traced = TraceFile(trace)
         with (
             open_rank0(options, interruption, ring, key, listen) as rank0,
             open_drafting(drafts, rank0.placement) as drafting,
         ):
-            _reply(rank0, drafting, prompt, max_tokens, params, raw, as_json)
+            _reply(rank0, drafting, prompt, max_tokens, params, raw, as_json, traced)
 
 
 def _reply(
@@ -97,13 +103,19 @@ def _reply(
     params: SamplingParams,
     raw: bool,
     as_json: bool,
+    trace: TraceFile,
 ) -> None:
     layout = rank0.placement.layout
     speech = Speech(rank0.placement.path)
     sequence = Sequence(
         0, tuple(speech.prompt(prompt, raw=raw)), max_tokens, params, stop_ids=speech.vocabulary.end_tokens
     )
-    loop = rank0.loop(PlainChooser(), part=part_size(rank0, len(sequence.prompt)), drafting=drafting)
+    loop = rank0.loop(
+        PlainChooser(),
+        part=part_size(rank0, len(sequence.prompt)),
+        drafting=drafting,
+        on_round=lambda _scheduled, _work: trace.launched(loop),
+    )
     reply = Reply()
     try:
         print_pieces(stream_reply(loop, speech, sequence, layout.world, reply), as_json)
@@ -111,6 +123,8 @@ def _reply(
         if as_json:
             typer.echo(json.dumps({**_json(rank0, sequence, reply, drafting), "error": str(error)}))
         raise
+    finally:
+        trace.write(rank0, loop)
     if as_json:
         typer.echo(json.dumps(_json(rank0, sequence, reply, drafting)))
 
