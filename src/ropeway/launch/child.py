@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,18 +45,22 @@ def load_setup(line: bytes) -> tuple[Options, RankSetup]:
     from ropeway.launch.rank import RankSetup
     from ropeway.types import SamplerAt
 
+    from ropeway.transport.switched import Switched
+
     value = json.loads(line)
     options = dict(value["options"])
     options["sampler"] = SamplerAt(options["sampler"])
     options["cuts"] = None if options["cuts"] is None else tuple(options["cuts"])
     options["engines"] = tuple(options["engines"])
     listener = socket.socket(fileno=value["listener"])
+    switch = value.get("switch", "")
     setup = RankSetup(
         value["rank"],
         tuple(value["addresses"]),
         bytes.fromhex(value["key"]),
         listener=listener,
         bring_up_s=value["bring_up_s"],
+        switched=Switched(Path(switch), value["ring"]) if switch else None,
     )
     return Options(**options), setup
 

@@ -20,7 +20,8 @@ from ropeway.serving.vocabulary import open_vocabulary
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
-from ropeway.transport import Ring, RingConfig, RingEnded, RingStopped, join
+from ropeway.transport import Ring, RingConfig, RingEnded, RingStopped, join, tcp
+from ropeway.transport.switched import Switched
 from ropeway.types import SamplerAt
 from ropeway.wire import ErrorCode, ProtocolError, Ready
 
@@ -41,11 +42,13 @@ class RankSetup:
     listen: str = ""
     listener: socket.socket | None = None
     bring_up_s: float = 60.0
+    switched: Switched | None = None
+    """How the others are reached where a node agent carries the ring; then the addresses are NODE:RANK."""
 
 
 def ring_config(placement: Placement, setup: RankSetup) -> RingConfig:
     """The transport's configuration for a rank."""
-    options = placement.options
+    options, switched = placement.options, setup.switched
     return RingConfig(
         rank=setup.rank,
         layout=placement.layout,
@@ -55,6 +58,8 @@ def ring_config(placement: Placement, setup: RankSetup) -> RingConfig:
         listener=setup.listener,
         bring_up_s=setup.bring_up_s,
         max_rows=max(options.context, options.chunk),
+        connect=tcp.connect if switched is None else switched.connect,
+        accepted=tcp.accepted if switched is None else switched.accepted,
     )
 
 
