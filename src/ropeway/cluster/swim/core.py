@@ -103,7 +103,7 @@ class Swim:
         self._settle(now)
 
     def next_at(self) -> float:
-        """When to call `tick` next; it may lie in the past."""
+        """When to call `tick` next."""
         return self._due
 
     def outgoing(self) -> list[Send]:
@@ -286,4 +286,4 @@ class Swim:
         due = self._outreach.next_at(self.left)
         if not self.left:
             due = min(due, self._prober.next_at(), self._roster.next_at(), self._names.next_at())
-        self._due = due
+        self._due = max(now, due)

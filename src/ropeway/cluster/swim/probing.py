@@ -11,7 +11,7 @@ from ropeway.cluster.swim.packets import Ack, Body, Nack, Ping, PingReq
 from ropeway.cluster.swim.roster import Roster
 from ropeway.cluster.swim.suspicion import Health
 from ropeway.cluster.swim.timing import Timing
-from ropeway.cluster.swim.values import Draws
+from ropeway.cluster.swim.values import Draws, State
 
 NACK_SHARE: Final = 0.6
 """A helper says that it had no answer after this share of the time that the one who asked has left."""
@@ -143,7 +143,9 @@ class Prober:
 
     def _ask(self, probe: _Probe) -> None:
         probe.ask_at = math.inf
-        others = [member for member in self._roster.others() if member != probe.target]
+        others = [
+            m.id for m in self._roster.all() if m.state is State.ALIVE and m.id not in (probe.target, self._roster.me)
+        ]
         helpers = self._draw.sample(others, min(len(others), self._timing.indirect_checks))
         probe.helpers |= set(helpers)
         probe.silent |= set(helpers)
