@@ -24,9 +24,12 @@ SINGLE += [PACKAGE / "serving" / f"{name}.py" for name in ("scheduler", "slots",
 SINGLE += [PACKAGE / "serving" / "prompt_cache.py"]
 DRAFTING = ("acceptance", "automaton", "cost", "drafter", "ngram", "window")
 SINGLE += [PACKAGE / "serving" / "drafting" / f"{name}.py" for name in DRAFTING]
+SINGLE += [PACKAGE / "cluster" / "names.py"]
+SWIM = PACKAGE / "cluster" / "swim" / "__init__.py"
+ROOMS = ("wire", "placement", "cluster/swim")
 FILES = sorted(
     path
-    for path in [*SINGLE, *(PACKAGE / "wire").rglob("*.py"), *(PACKAGE / "placement").rglob("*.py")]
+    for path in [*SINGLE, *(file for room in ROOMS for file in (PACKAGE / room).rglob("*.py"))]
     if path.exists() and path not in MEASURING
 )
 
@@ -65,7 +68,7 @@ def test_a_pure_module_imports_nothing_impure(path: Path) -> None:
 
 
 def test_a_bare_interpreter_imports_the_pure_rooms() -> None:
-    for path in [PACKAGE / "wire" / "__init__.py", PACKAGE / "wire" / "__main__.py", *SINGLE]:
+    for path in [PACKAGE / "wire" / "__init__.py", PACKAGE / "wire" / "__main__.py", SWIM, *SINGLE]:
         if path.exists():
             assert bare_import(module_name(path)) == "", path
 
