@@ -63,11 +63,12 @@ class Held:
 
 
 class Names:
-    """One node's copy of all names."""
+    """One node's copy of all names. `version` rises with every change."""
 
-    __slots__ = ("_clock", "_held", "_tombstone_s")
+    __slots__ = ("_clock", "_held", "_tombstone_s", "version")
 
     def __init__(self, tombstone_s: float = 3_600.0) -> None:
+        self.version = 0
         self._held: dict[str, Held] = {}
         self._clock = 0
         self._tombstone_s = tombstone_s
@@ -86,13 +87,13 @@ class Names:
             raise ValueError("time: the cluster's logical clock is at its end")
         written = replace(entry, time=self._clock + 1)
         self._clock = written.time
-        self._held[written.name] = Held(written, now)
+        self._hold(Held(written, now))
         return written
 
     def seal(self, entry: Entry) -> None:
         """Put the signed form of an entry in the place of the unsigned one."""
         held = self._held[entry.name]
-        self._held[entry.name] = Held(entry, held.since)
+        self._hold(Held(entry, held.since))
 
     def merge(self, now: float, entry: Entry, age_s: float = 0.0) -> bool:
         """Take in another's entry, `age_s` old if it is a tombstone. True when it won and is to be passed on."""
@@ -104,7 +105,7 @@ class Names:
             return False
         if self._count(entry.node) >= NAMES_PER_NODE and (held is None or held.entry.node != entry.node):
             return False
-        self._held[entry.name] = Held(entry, now - age_s)
+        self._hold(Held(entry, now - age_s))
         return True
 
     def resolve(self, name: str, alive: Alive) -> Entry | None:
@@ -131,23 +132,31 @@ class Names:
         for name in self.of(node):
             entry = self._held[name].entry
             if entry.live and entry.generation < start:
-                del self._held[name]
+                self._drop(name)
 
     def drop_node(self, node: bytes) -> None:
         """`node` is forgotten: all that it registered goes; tombstones stay."""
         for name in self.of(node):
             if self._held[name].entry.live:
-                del self._held[name]
+                self._drop(name)
 
     def expire(self, now: float) -> None:
         """Let go of tombstones that are too old."""
         old = [name for name, held in self._held.items() if not held.entry.live and self._ends_at(held) <= now]
         for name in old:
-            del self._held[name]
+            self._drop(name)
 
     def next_at(self) -> float:
         """When the next tombstone is too old; infinity without one."""
         return min((self._ends_at(held) for held in self._held.values() if not held.entry.live), default=float("inf"))
+
+    def _hold(self, held: Held) -> None:
+        self._held[held.entry.name] = held
+        self.version += 1
+
+    def _drop(self, name: str) -> None:
+        del self._held[name]
+        self.version += 1
 
     def _ends_at(self, held: Held) -> float:
         return held.since + self._tombstone_s

@@ -212,10 +212,11 @@ class Swim:
 
     def _hear(self, now: float, sender: bytes, packet: Packet) -> None:
         body = packet.body
-        if isinstance(body, Sync) and body.join and (fault := self._unwelcome(packet)) is not None:
+        fault = self._unwelcome(sender, packet.records)
+        if fault is not None:
             self._post.send_records(sender, Refuse(fault), [])
             return
-        before = self._roster.version, self._names.clock
+        before = self._roster.version, self._names.version
         for record in packet.records:
             match record:
                 case MemberRecord():
@@ -240,7 +241,7 @@ class Swim:
             case Pull():
                 self._exchange.pulled(now, sender, body)
             case Told(more):
-                if before != (self._roster.version, self._names.clock):
+                if before != (self._roster.version, self._names.version):
                     self._outreach.sync_soon(now)
                     if more:
                         self._exchange.begin(sender)
@@ -250,14 +251,18 @@ class Swim:
             case Gossip():
                 pass
 
-    def _unwelcome(self, packet: Packet) -> Fault | None:
-        """Why the member in a joining packet cannot come in; None if it can."""
-        record = packet.records[0]
-        assert isinstance(record, MemberRecord)
-        statement = record.statement
-        if statement.label and self._roster.holds_label(statement.label, statement.member):
-            return Fault.LABEL_TAKEN
-        return None if self._roster.has_room(statement.member) else Fault.CLUSTER_FULL
+    def _unwelcome(self, sender: bytes, records: tuple[Record, ...]) -> Fault | None:
+        """Why a sender that introduces itself cannot come in, or not by that label; None if it can."""
+        for record in records:
+            if not isinstance(record, MemberRecord) or record.statement.member != sender:
+                continue
+            known = self._roster.get(sender)
+            label = record.statement.label
+            if label and (known is None or known.label != label) and self._roster.holds_label(label, sender):
+                return Fault.LABEL_TAKEN
+            if not self._roster.has_room(sender):
+                return Fault.CLUSTER_FULL
+        return None
 
     # Time and consequences.
 

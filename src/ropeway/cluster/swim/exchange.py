@@ -31,6 +31,8 @@ class Exchange:
         self._names = names
         self._send = send
         self._keys: dict[Subject, int] = {}
+        self._table: dict[int, int] = {}
+        self._version = (-1, -1)
         self._drawn: dict[bytes, tuple[float, float]] = {}
 
     def begin(self, to: bytes, joining: list[bytes] | None = None) -> None:
@@ -56,8 +58,12 @@ class Exchange:
         self._send(to, Pull((self._key(to),)), [])
 
     def _checks(self) -> dict[int, int]:
+        version = self._roster.version, self._names.version
+        if version == self._version:
+            return self._table
         table = {self._key(member.id): _check_member(member) for member in self._roster.all()}
         table.update((self._key(held.entry.name), _check_name(held)) for held in self._names.held())
+        self._table, self._version = table, version
         if len(self._keys) > 4 * len(table) + 64:
             self._keys.clear()
         return table
