@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from ropeway.transport import Ring, RingConfig, join, tcp
+from ropeway.transport import Ring, RingConfig, join
 from ropeway.wire import (
     HEADER_BYTES,
     Channel,
@@ -104,7 +104,7 @@ def dial(here: Place, channel: Channel, ours: int, theirs: int, **changes: objec
     hello = changes.pop("hello", None)
     config: RingConfig = replace(here.config(ours), **changes)  # type: ignore[arg-type]
     said = hello if isinstance(hello, Hello) else config.hello(channel)
-    sock = tcp.connect(here.addresses[theirs], TIMEOUT_S)
+    sock = config.connect(here.addresses[theirs], TIMEOUT_S)
     try:
         return Wire(sock, Link(Side.DIALER, channel, said, config.key)).greet()
     except BaseException:
@@ -117,6 +117,7 @@ def accept(here: Place, rank: int) -> Wire:
     here.listeners[rank].settimeout(TIMEOUT_S)
     sock, _ = here.listeners[rank].accept()
     config = here.config(rank)
+    config.accepted(sock)
     return Wire(sock, Link(Side.ACCEPTOR, None, config.hello(Channel.CONTROL), config.key)).greet()
 
 

@@ -73,7 +73,7 @@ def test_a_broken_rule_on_control_is_named_on_both_sides(act: Callable[[Puppet],
         act(puppet)
         end = end_of(lambda: ring.receive_rows(1, 0))
         assert (end.code, end.rank) == (code, 1)
-        assert "rank 1 (127.0.0.1:" in end.text
+        assert "rank 1 (" in end.text
         for wire in puppet.wires:
             fate = wire.fate()
             assert (fate.what, fate.error, fate.rank, fate.text) == (FateKind.FAIL, code, 1, end.text)
@@ -129,7 +129,7 @@ def test_a_rows_frame_cut_short(length: int) -> None:
         puppet.out.sock.close()
         end = end_of(lambda: ring.receive_rows(number, 0))
         assert (end.code, end.rank) == (ErrorCode.TRUNCATED, 1)
-        assert "rank 1 (127.0.0.1:" in end.text
+        assert "rank 1 (" in end.text
         assert puppet.control.fate().error is ErrorCode.TRUNCATED
 
 
@@ -314,7 +314,7 @@ def test_a_broken_connection_to_send_on_names_its_rank() -> None:
         puppet.close()
 
         def send() -> None:
-            for stream in range(1000):
+            for stream in range(100_000):
                 number = ring.send_plan(prompt(stream, 1))
                 ring.send_rows(number, 0, 1, ring.send_buffer(ROW_BYTES))
 
