@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.engines.base import EngineError
+from ropeway.engines.base import EngineError, Mortal
 from ropeway.launch.placement import Placement
 from ropeway.launch.signals import Interruption
 from ropeway.serving.vocabulary import open_vocabulary
@@ -87,7 +87,7 @@ def run_stage(placement: Placement, setup: RankSetup, interruption: Interruption
     except RingEnded as error:
         return _ended(rank, error, interruption)
     try:
-        _follow(ring, placement, rank)
+        _follow(ring, placement, rank, who)
         raise AssertionError("a stage follows until its ring ends")
     except RingEnded as error:
         return _ended(rank, error, interruption)
@@ -104,9 +104,11 @@ def run_stage(placement: Placement, setup: RankSetup, interruption: Interruption
         ring.close()
 
 
-def _follow(ring: Ring, placement: Placement, rank: int) -> None:
+def _follow(ring: Ring, placement: Placement, rank: int, who: str) -> None:
     """Describe, load and follow until the ring ends, which is raised."""
     engine = placement.make_engine(rank)
+    if isinstance(engine, Mortal):
+        engine.on_death(lambda text: ring.fail(ErrorCode.ENGINE_FAILED, f"{who}: {text}"))
     ring.describe(describe_stage(placement.layout, rank, engine))
     started = time.monotonic()
     engine.load()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.engines.base import EngineError
+from ropeway.engines.base import Engine, EngineError, Mortal
 from ropeway.engines.registry import ENGINES
 from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
@@ -188,8 +188,20 @@ def open_ring(
 def _load(
     placement: Placement, ring: Ring | None, addresses: tuple[str, ...] = ("",)
 ) -> tuple[Stage, tuple[StageFacts, ...]]:
-    layout = placement.layout
     engine = placement.make_engine(0)
+    try:
+        return _load_engine(engine, placement, ring, addresses)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _load_engine(
+    engine: Engine, placement: Placement, ring: Ring | None, addresses: tuple[str, ...]
+) -> tuple[Stage, tuple[StageFacts, ...]]:
+    layout = placement.layout
+    if ring is not None and isinstance(engine, Mortal):
+        engine.on_death(lambda text: ring.fail(ErrorCode.ENGINE_FAILED, f"rank 0 ({addresses[0]}): {text}"))
     own = describe_stage(layout, 0, engine)
     described = [own] if ring is None else [own, *ring.descriptions()]
     for rank, describe in enumerate(described):
