@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +22,9 @@ from ropeway.checkpoints.errors import CheckpointError
 
 LOCK_WAIT_S = 900.0
 """Longest wait for another process that writes the same file."""
+FETCH_WAIT_S = 86400.0
+"""The same for a file that is being fetched."""
+PART = ".part"
 
 _LOCK_POLL_S = 0.05
 
@@ -46,6 +50,25 @@ def cached_file(path: Path, nbytes: int, write: Callable[[BinaryIO], None]) -> P
     with storing(path, nbytes), locked(path):
         if not _complete(path, nbytes):
             _write(path, write)
+    return path
+
+
+def resumed_file(path: Path, nbytes: int, go_on: Callable[[FileIO], None], wait_s: float = FETCH_WAIT_S) -> Path:
+    """`path`, completed by `go_on` unless it is there with `nbytes` bytes already.
+
+    `go_on` gets what an earlier call has left, open for reading and writing without a buffer. As `cached_file`, but
+    whatever it raises, what it has written is kept for the next call.
+    """
+    if _complete(path, nbytes):
+        return path
+    with storing(path, nbytes), locked(path, wait_s):
+        if not _complete(path, nbytes):
+            part = path.with_name(path.name + PART)
+            with FileIO(os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+") as file:
+                go_on(file)
+                os.fsync(file.fileno())
+            part.replace(path)
+            _sync_directory(path.parent)
     return path
 
 
@@ -116,7 +139,7 @@ def _complete(path: Path, nbytes: int) -> bool:
 
 
 def _write(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(path.name + PART)
     try:
         with part.open("wb") as file:
             write(file)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import mmap
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.fetch.ranges import Ranges
 from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.checkpoints.gguf_values import SIZES, Field, Metadata, ValueType
+from ropeway.checkpoints.origin import held_of, require_held
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -23,6 +26,14 @@ MAX_NAME_BYTES = 63
 MAX_DIMENSIONS = 4
 _SMALLEST_FIELD = 8 + 4 + 1
 _SMALLEST_TENSOR = 8 + 4 + 8 + 4 + 8
+
+
+class HeaderCut(CheckpointError):
+    """The bytes at hand end inside the header, though the file goes on: `needed` bytes at least are wanted."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(f"the header needs {needed} bytes at least")
+        self.needed = needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +49,10 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """An open GGUF file. The mapping lives as long as this object or any view taken from it."""
+    """An open GGUF file. The mapping lives as long as this object or any view taken from it.
+
+    `header_bytes`: where the first tensor may start. `held`: the bytes that are here, of a partial copy; else None.
+    """
 
     path: Path
     version: int
@@ -46,6 +60,8 @@ class GgufFile:
     data: memoryview
     metadata: Metadata
     tensors: dict[str, TensorInfo]
+    header_bytes: int
+    held: Ranges | None = None
 
     @classmethod
     def open(cls, path: str | Path) -> GgufFile:
@@ -58,7 +74,7 @@ class GgufFile:
             raise CheckpointError(f"{path}: the file is empty") from None
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
-        return parse(data, path)
+        return replace(parse(data, path), held=held_of(path))
 
     @property
     def architecture(self) -> str:
@@ -66,23 +82,32 @@ class GgufFile:
         return self.metadata.text("general.architecture")
 
     def tensor_bytes(self, name: str) -> memoryview:
-        """The bytes of one tensor, as a view of the map. Raises CheckpointError when there is none of that name."""
+        """The bytes of one tensor, as a view of the map.
+
+        Raises CheckpointError when there is none of that name, or when it was not fetched into a partial copy.
+        """
         info = self.tensors.get(name)
         if info is None:
             raise CheckpointError(f"{self.path}: there is no tensor {name}")
+        require_held(self.path, self.held, info.offset, info.offset + info.nbytes, f"tensor {name}")
         return self.data[info.offset : info.offset + info.nbytes]
 
 
-def parse(data: memoryview, path: Path) -> GgufFile:
-    """Parse a whole file's bytes; `path` is for messages. Raises CheckpointError, and nothing else."""
+def parse(data: memoryview, path: Path, nbytes: int | None = None) -> GgufFile:
+    """Parse a whole file's bytes, or the first bytes of a file of `nbytes`; `path` is for messages.
+
+    Raises HeaderCut where the first bytes are too few, CheckpointError for all else, and nothing else.
+    """
     try:
-        return _parse(data, path)
+        return _parse(data, path, len(data) if nbytes is None else nbytes)
+    except HeaderCut:
+        raise
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from None
 
 
-def _parse(data: memoryview, path: Path) -> GgufFile:
-    cursor = _Cursor(data)
+def _parse(data: memoryview, path: Path, nbytes: int) -> GgufFile:
+    cursor = _Cursor(data, nbytes)
     if data[:4] != MAGIC:
         raise CheckpointError("this is not a GGUF file (it does not start with the letters GGUF)")
     cursor.at = 4
@@ -98,23 +123,27 @@ def _parse(data: memoryview, path: Path) -> GgufFile:
     metadata = Metadata(str(path), fields)
     alignment = _alignment(fields)
     tensors = _read_tensors(cursor, tensor_count, alignment)
-    return GgufFile(path, version, alignment, data, metadata, tensors)
+    header_bytes = -(-cursor.at // alignment) * alignment
+    return GgufFile(path, version, alignment, data, metadata, tensors, header_bytes)
 
 
 class _Cursor:
-    """A place in the file; every step is judged against the end."""
+    """A place in the file; every step is judged against the end of the file, then of the bytes at hand."""
 
-    __slots__ = ("at", "data")
+    __slots__ = ("at", "data", "size")
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, size: int) -> None:
         self.data = data
+        self.size = size
         self.at = 0
 
     def take(self, nbytes: int, what: str) -> int:
         """Step over `nbytes`; gives where they start."""
         start = self.at
-        if nbytes > len(self.data) - start:
+        if nbytes > self.size - start:
             raise CheckpointError(f"the file ends inside its header: {what} at byte {start} needs {nbytes} bytes")
+        if nbytes > len(self.data) - start:
+            raise HeaderCut(start + nbytes)
         self.at = start + nbytes
         return start
 
@@ -126,7 +155,7 @@ class _Cursor:
 
     def fits(self, count: int, smallest: int, what: str) -> None:
         """Refuse a count that the rest of the file cannot hold, before anything is made of it."""
-        if count * smallest > len(self.data) - self.at:
+        if count * smallest > self.size - self.at:
             raise CheckpointError(f"the header counts {count} {what}, more than the file can hold")
 
     def text(self, limit: int, what: str) -> str:
@@ -149,13 +178,18 @@ class _Cursor:
     def skip_strings(self, count: int, what: str) -> None:
         self.fits(count, 8, f"strings in {what}")
         data, at, end, unpack = self.data, self.at, len(self.data), struct.Struct("<Q").unpack_from
-        for _ in range(count):
+        for left in range(count, 0, -1):
             if at > end - 8:
-                raise CheckpointError(f"the file ends inside its header, in {what}")
+                self._ended(at + 8 * left, what)
             at += 8 + unpack(data, at)[0]
         if at > end:
-            raise CheckpointError(f"the file ends inside its header, in {what}")
+            self._ended(at, what)
         self.at = at
+
+    def _ended(self, needed: int, what: str) -> NoReturn:
+        if needed > self.size:
+            raise CheckpointError(f"the file ends inside its header, in {what}")
+        raise HeaderCut(needed)
 
 
 def _read_fields(cursor: _Cursor, count: int) -> dict[str, Field]:
@@ -208,7 +242,7 @@ def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, Tens
         except ValueError as error:
             raise CheckpointError(f"tensor {name}: {error}") from None
         found.append(TensorInfo(name, kind, shape, offset, nbytes))
-    return _place(found, -(-cursor.at // alignment) * alignment, len(cursor.data))
+    return _place(found, -(-cursor.at // alignment) * alignment, cursor.size)
 
 
 def _place(found: list[TensorInfo], start: int, size: int) -> dict[str, TensorInfo]:

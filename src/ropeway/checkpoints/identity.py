@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 
 from ropeway.checkpoints.gguf_file import GgufFile, TensorInfo
+from ropeway.checkpoints.origin import origin_of
 
 _CHUNK_BYTES = 16 << 20
 _SAMPLE_BYTES = 64
@@ -35,8 +36,11 @@ def content_key(gguf: GgufFile, tensors: Iterable[TensorInfo]) -> str:
     """SHA-256 hex that tells apart files whose `tensors` differ, without reading them whole.
 
     Two fine-tunes of one model have the same identity, so this takes in a few samples of each tensor's bytes as well,
-    and the file's size and time of change for a file that was damaged, then fetched again.
+    and the file's size and time of change for a file that was damaged, then fetched again. For a copy that was fetched,
+    in part or whole, its origin says which content it is.
     """
+    if origin := origin_of(gguf.path):
+        return hashlib.sha256(f"{checkpoint_identity(gguf)} fetched {origin.key}".encode()).hexdigest()
     stat = gguf.path.stat()
     digest = hashlib.sha256(f"{checkpoint_identity(gguf)} {stat.st_size} {stat.st_mtime_ns}".encode())
     for info in tensors:

@@ -8,7 +8,9 @@ import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import BinaryIO
 
+from ropeway.checkpoints.budget import make_room, touch
 from ropeway.checkpoints.cache import cache_directory, cached_file
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.checkpoints.gguf_write import OutTensor, encode_header, file_bytes, write_gguf
@@ -32,19 +34,45 @@ class CachedSlice:
     disk_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class SliceFile:
+    """A slice as a file: its name in the cache, its header and its size; its tensors follow the header in order."""
+
+    plan: SlicePlan
+    name: str
+    header: bytes
+    nbytes: int
+
+
+def slice_file(gguf: GgufFile, first: int, end: int, head: bool) -> SliceFile:
+    """The slice of layers first..end, with the head or without; the head alone where first == end.
+
+    Raises CheckpointError as `plan_slice` does.
+    """
+    plan = plan_slice(gguf, first, end, head)
+    tensors = [OutTensor(tensor.name, tensor.type, tensor.shape, None) for tensor in plan.tensors]
+    header = encode_header(plan.fields, tensors)
+    name = f"{_key(gguf, plan, header)}-{plan.kind.value}-{first}-{end}.gguf"
+    return SliceFile(plan, name, header, file_bytes(header, tensors))
+
+
 def slice_stage(path: str | Path, first: int, end: int, head: bool, cache_dir: Path | None = None) -> Path:
     """The stage's own GGUF in the cache, written if it is not there yet.
 
     Layers first..end, with the head or without; the head alone where first == end == the model's layers. Raises
-    CheckpointError as `plan_slice` does, or when the file cannot be read or stored.
+    CheckpointError as `plan_slice` does, or when the file cannot be read or stored, or when layers of a partial copy
+    were not fetched.
     """
     gguf = GgufFile.open(path)
-    plan = plan_slice(gguf, first, end, head)
-    tensors = [OutTensor(tensor.name, tensor.type, tensor.shape, _data(gguf, tensor)) for tensor in plan.tensors]
-    header = encode_header(plan.fields, tensors)
-    directory = (cache_dir or cache_directory()) / SLICES
-    name = f"{_key(gguf, plan, header)}-{plan.kind.value}-{first}-{end}.gguf"
-    return cached_file(directory / name, file_bytes(header, tensors), lambda file: write_gguf(file, header, tensors))
+    piece = slice_file(gguf, first, end, head)
+    cache = cache_dir or cache_directory()
+
+    def write(file: BinaryIO) -> None:
+        tensors = [OutTensor(t.name, t.type, t.shape, planned_bytes(gguf, t)) for t in piece.plan.tensors]
+        make_room(cache, sum(tensor.nbytes for tensor in tensors if tensor.data is not None))
+        write_gguf(file, piece.header, tensors)
+
+    return touch(cached_file(cache / SLICES / piece.name, piece.nbytes, write))
 
 
 def cached_slices(cache_dir: Path | None = None) -> list[CachedSlice]:
@@ -66,7 +94,8 @@ def _key(gguf: GgufFile, plan: SlicePlan, header: bytes) -> str:
     return digest.hexdigest()[:32]
 
 
-def _data(gguf: GgufFile, tensor: PlannedTensor) -> memoryview | None:
+def planned_bytes(gguf: GgufFile, tensor: PlannedTensor) -> memoryview | None:
+    """What a planned tensor holds; None for zeros. Raises CheckpointError for a tensor that was not fetched."""
     match tensor.fill:
         case Fill.COPY:
             return gguf.tensor_bytes(tensor.source)

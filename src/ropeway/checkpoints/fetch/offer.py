@@ -1,0 +1,176 @@
+"""Checkpoints that can be fetched: what a person names, as files with their sources."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urljoin
+
+from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.fetch.http import Web
+from ropeway.checkpoints.fetch.hub import choose_gguf, hub_secret, open_repository
+from ropeway.checkpoints.fetch.local import whole_file
+from ropeway.checkpoints.fetch.reader import Patience, Reader
+from ropeway.checkpoints.fetch.safetensors_parts import COMPANIONS, CONFIG, INDEX, MAX_COMPANION_BYTES
+from ropeway.checkpoints.fetch.source import Missing, Source
+from ropeway.checkpoints.fetch.spec import HubSpec, WebSpec, parse_spec
+from ropeway.checkpoints.fetch.webfile import WebFile
+
+SINGLE: Final = "model.safetensors"
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +-]{0,199}")
+
+OpenFile = Callable[[str], Source]
+"""Gives the source of a file beside the checkpoint's others. Raises Missing where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A checkpoint that can be fetched: one GGUF file, or the files of a safetensors directory, by their names here.
+
+    `text` names it for people. All sources of a file give the same content.
+    """
+
+    text: str
+    files: Mapping[str, Sequence[Source]]
+
+    @property
+    def gguf(self) -> str:
+        """The name of its GGUF file; empty for safetensors."""
+        return next((name for name in self.files if name.endswith(".gguf")), "")
+
+    @property
+    def weights(self) -> list[str]:
+        """The names of its safetensors files."""
+        return sorted(name for name in self.files if name.endswith(".safetensors"))
+
+    @property
+    def key(self) -> str:
+        """64 hex digits: the same for the same content on every node."""
+        if self.gguf:
+            return self.files[self.gguf][0].facts.key
+        decisive = sorted((name, self.files[name][0].facts.key) for name in self.files if name in (CONFIG, INDEX))
+        decisive += [(name, self.files[name][0].facts.key) for name in self.weights]
+        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+
+    @property
+    def network_bytes(self) -> int:
+        """Bytes that came over a network so far."""
+        return sum(source.bytes_read for sources in self.files.values() for source in sources)
+
+    def close(self) -> None:
+        """Close every source."""
+        for sources in self.files.values():
+            for source in sources:
+                source.close()
+
+
+@contextmanager
+def open_offer(model: str, patience: Patience | None = None) -> Iterator[Offer]:
+    """What `model` names: hf:ORG/NAME[@REVISION][:FILE], a URL, or a path of this machine.
+
+    Raises ValueError for a malformed name, CheckpointError where there is nothing of the kind.
+    """
+    patience = patience or Patience()
+    if not model.startswith(("hf:", "http://", "https://")):
+        yield local_offer(Path(model).expanduser())
+        return
+    spec = parse_spec(model)
+    web = Web(hub_secret() if isinstance(spec, HubSpec) else None)
+    try:
+        offer = _hub_offer(web, spec, patience) if isinstance(spec, HubSpec) else _web_offer(web, spec, patience)
+        try:
+            yield offer
+        finally:
+            offer.close()
+    finally:
+        web.close()
+
+
+def local_offer(path: Path) -> Offer:
+    """A GGUF file or a safetensors directory of this machine. Raises CheckpointError."""
+    if path.is_dir():
+
+        def beside(name: str) -> Source:
+            if not (path / name).is_file():
+                raise Missing(f"{path / name} does not exist")
+            return whole_file(path / name)
+
+        return Offer(str(path), _directory(beside, str(path), [p.name for p in path.glob("*.safetensors")], Patience()))
+    return Offer(str(path), {plain_name(path.name): [whole_file(path)]})
+
+
+def plain_name(name: str) -> str:
+    """A file name that is safe to make. Raises CheckpointError for one that is not."""
+    if not _PLAIN.fullmatch(name):
+        raise CheckpointError(f"{name[:80]!r} is not a name that a file of a checkpoint may have")
+    return name
+
+
+def _hub_offer(web: Web, spec: HubSpec, patience: Patience) -> Offer:
+    repository = patience.keep_on(lambda: open_repository(web, spec))
+
+    def beside(name: str) -> Source:
+        if name not in repository.files:
+            raise Missing(f"{spec}: there is no {name}")
+        return patience.keep_on(lambda: WebFile(web, repository.url(name), plain_name(name), hub=True))
+
+    weights = [name for name in repository.files if name.endswith(".safetensors") and "/" not in name]
+    if spec.file or not weights:
+        name = choose_gguf(spec, repository.files)
+        short = plain_name(name.rpartition("/")[2])
+        file = patience.keep_on(lambda: WebFile(web, repository.url(name), short, hub=True))
+        return Offer(str(spec), {short: [file]})
+    return Offer(str(spec), _directory(beside, str(spec), weights, patience))
+
+
+def _web_offer(web: Web, spec: WebSpec, patience: Patience) -> Offer:
+    def beside(name: str) -> Source:
+        return patience.keep_on(lambda: WebFile(web, urljoin(spec.url, name), plain_name(name)))
+
+    if spec.file.endswith(".gguf"):
+        name = plain_name(spec.file)
+        return Offer(str(spec), {name: [patience.keep_on(lambda: WebFile(web, spec.url, name))]})
+    weights = [] if spec.file.endswith(".json") else [spec.file]
+    return Offer(str(spec), _directory(beside, str(spec), weights, patience))
+
+
+def _directory(beside: OpenFile, text: str, weights: list[str], patience: Patience) -> dict[str, list[Source]]:
+    """The files of a safetensors directory: what the index names, else `model.safetensors` or the only one."""
+    files: dict[str, list[Source]] = {}
+    for name in (*COMPANIONS, INDEX):
+        try:
+            source = beside(name)
+        except Missing:
+            continue
+        if source.facts.nbytes > MAX_COMPANION_BYTES:
+            raise CheckpointError(f"{text}: {name} has {source.facts.nbytes} bytes, the limit is {MAX_COMPANION_BYTES}")
+        files[name] = [source]
+    if CONFIG not in files:
+        raise CheckpointError(f"{text}: there is no {CONFIG}, so this is no checkpoint")
+    if INDEX in files:
+        weights = _indexed(Reader(files[INDEX], patience))
+    elif len(weights) != 1:
+        weights = [SINGLE] if SINGLE in weights else []
+    if not weights:
+        raise CheckpointError(f"{text}: there is neither {INDEX} nor {SINGLE}")
+    for name in weights:
+        files[plain_name(name)] = [beside(name)]
+    return files
+
+
+def _indexed(reader: Reader) -> list[str]:
+    raw = bytearray()
+    reader.read(0, reader.facts.nbytes, raw.extend)
+    try:
+        names = set(json.loads(raw)["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise CheckpointError(f"{INDEX}: there is no weight_map of file names in it") from None
+    if not all(isinstance(name, str) and name.endswith(".safetensors") for name in names):
+        raise CheckpointError(f"{INDEX}: weight_map names something else than safetensors files")
+    return sorted(plain_name(name) for name in names)

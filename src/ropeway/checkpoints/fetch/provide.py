@@ -1,0 +1,255 @@
+"""Fetching: what a rank needs of a checkpoint, put into the cache, with as few bytes read as that takes.
+
+A GGUF becomes the slices that llama.cpp loads and a partial copy with the header (and the embeddings on rank 0); for
+other engines, and for safetensors, it becomes a partial copy: files of the full size with holes, and a note of what
+they hold (origin.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from ropeway.checkpoints.budget import cache_limit, check_disk, make_room, touch
+from ropeway.checkpoints.cache import PART, cache_directory, cached_file, resumed_file
+from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.families import EMBEDDINGS, layer_count
+from ropeway.checkpoints.fetch import gguf_parts, safetensors_parts
+from ropeway.checkpoints.fetch.assemble import Copy, Recipe, assemble
+from ropeway.checkpoints.fetch.holdings import FETCHED, held_here
+from ropeway.checkpoints.fetch.need import Need
+from ropeway.checkpoints.fetch.offer import Offer
+from ropeway.checkpoints.fetch.reader import Patience, Reader, Taken
+from ropeway.checkpoints.fetch.source import FileFacts, Source
+from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.checkpoints.origin import NOTE, HeldFile, Origin
+from ropeway.checkpoints.safetensors_file import SafetensorsFile, TensorEntry
+from ropeway.checkpoints.slicing import SLICES
+
+HEADER: Final = "header"
+EMBED: Final = "embed"
+WHOLE: Final = "whole"
+"""Forms of copies beside those of layers, which are called by their range."""
+_CHUNK_BYTES = 16 << 20
+
+Progress = Callable[[int, int], None]
+"""Hears how many bytes of how many are here; the second grows as more becomes known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """`path` is the model for an engine: a GGUF file or a directory. `files` are all that this fetch made sure of."""
+
+    path: Path
+    files: tuple[Path, ...]
+    network_bytes: int
+    taken: Taken
+
+
+@dataclass(slots=True)
+class Fetch:
+    """Fetching one offer into the cache. `vouch` gives, by file, a source whose digests hold."""
+
+    offer: Offer
+    cache: Path = field(default_factory=cache_directory)
+    patience: Patience = field(default_factory=Patience)
+    limit: int | None = field(default_factory=cache_limit)
+    progress: Progress = lambda _done, _total: None
+    vouch: Mapping[str, Source] = field(default_factory=dict)
+    taken: Taken = field(default_factory=Taken)
+    _files: list[Path] = field(default_factory=list)
+    _done: int = 0
+    _total: int = 0
+
+    def header(self) -> Path:
+        """The model as far as a placement needs it: headers, configuration and tokenizer, and no weights."""
+        if name := self.offer.gguf:
+            return self._gguf_header(name)
+        return self._safetensors(HEADER, lambda _: False)
+
+    def provide(self, need: Need | None, *, slices: bool = True) -> Fetched:
+        """What `need` says, or the whole model; of a GGUF as `slices` for llama.cpp, or as a copy for other engines.
+
+        Raises CheckpointError, or ValueError for layers that the model does not have.
+        """
+        if name := self.offer.gguf:
+            path = self._gguf(name, need, slices=slices)
+        elif need is None:
+            path = self._safetensors(WHOLE, None)
+        else:
+            path = self._safetensors_layers(need)
+        return Fetched(path, tuple(dict.fromkeys(self._files)), self.offer.network_bytes, self.taken)
+
+    def _gguf(self, name: str, need: Need | None, *, slices: bool) -> Path:
+        header = self._gguf_header(name)
+        gguf = GgufFile.open(header)
+        if need is not None:
+            need.check(layers := layer_count(gguf))
+        if need is None or (need.first == 0 and need.end == layers and need.head):
+            size = self._facts(name).nbytes
+            return self._copy(WHOLE, {name: Recipe(size, (Copy(0, 0, size, "the file"),))}) / name
+        if not slices:
+            return (
+                self._copy(need.label, {name: gguf_parts.copy_recipe(gguf, gguf_parts.tensors_of(gguf, need))}) / name
+            )
+        pieces = gguf_parts.slices_of(gguf, need)
+        recipes = [gguf_parts.slice_recipe(gguf, piece) for piece in pieces]
+        path = header
+        if need.embed:
+            path = self._copy(EMBED, {name: gguf_parts.copy_recipe(gguf, [EMBEDDINGS])}) / name
+        self._total += sum(recipe.read_bytes for recipe in recipes)
+        for piece, recipe in zip(pieces, recipes, strict=True):
+            self._file(self.cache / SLICES / piece.name, name, recipe)
+        return path
+
+    def _gguf_header(self, name: str) -> Path:
+        with suppress(StopIteration):
+            known = next(self._form(HEADER).glob(name))
+            if known.stat().st_size == self._facts(name).nbytes:
+                self._files.append(touch(known))
+                return known
+        reader = self._reader(name)
+        data = gguf_parts.read_header(reader)
+        recipe = Recipe(reader.facts.nbytes, (Copy(0, 0, len(data), "the header"),))
+        self._note(HEADER, {name: recipe})
+        path = self._form(HEADER) / name
+
+        def write(file: FileIO) -> None:
+            file.write(data)
+            file.truncate(reader.facts.nbytes)
+
+        check_disk(path, len(data))
+        self._files.append(resumed_file(path, reader.facts.nbytes, write))
+        return path
+
+    def _safetensors_layers(self, need: Need) -> Path:
+        header = self.header()
+        config = _config(header)
+        layers = config.get("num_hidden_layers")
+        if type(layers) is int:
+            need.check(layers)
+        return self._safetensors(need.label, safetensors_parts.chooser(need, tied=_tied(header, self.offer.weights)))
+
+    def _safetensors(self, form: str, wanted: Callable[[str], bool] | None) -> Path:
+        """A directory with the tensors that are `wanted`; None for whole files."""
+        recipes: dict[str, Recipe] = {}
+        for name in self.offer.files:
+            size = self._facts(name).nbytes
+            if wanted is None or not name.endswith(".safetensors"):
+                recipes[name] = Recipe(size, (Copy(0, 0, size, name),))
+            elif form == HEADER:
+                start = safetensors_parts.header_bytes(self._reader(name))
+                recipes[name] = safetensors_parts.copy_recipe(size, start, [])
+            else:
+                file = SafetensorsFile.open(self._form(HEADER) / name)
+                chosen: list[TensorEntry] = [entry for entry in file.tensors.values() if wanted(entry.name)]
+                recipes[name] = safetensors_parts.copy_recipe(size, _data_start(file), chosen)
+        return self._copy(form, recipes)
+
+    def _copy(self, form: str, recipes: Mapping[str, Recipe]) -> Path:
+        self._total += sum(recipe.read_bytes for recipe in recipes.values())
+        self._note(form, recipes)
+        for name, recipe in recipes.items():
+            self._file(self._form(form) / name, name, recipe)
+        return self._form(form)
+
+    def _note(self, form: str, recipes: Mapping[str, Recipe]) -> None:
+        """Say what the files of a form hold, before the first of them is there: a hole must never pass for zeros."""
+        files = {
+            name: HeldFile(recipe.nbytes, self._facts(name).tag, recipe.copied()) for name, recipe in recipes.items()
+        }
+        raw = Origin(self.offer.key, self.offer.text, files).encode()
+        path = self._form(form) / NOTE
+        if not (path.exists() and path.read_bytes() == raw):
+            path.unlink(missing_ok=True)
+            cached_file(path, len(raw), lambda file: _write(file.write, raw))
+
+    def _file(self, path: Path, name: str, recipe: Recipe) -> None:
+        """One file of the cache, completed."""
+        self._files.append(path)
+        before = self._done
+        missing = recipe.read_bytes - _have(path, recipe)
+        if missing:
+            check_disk(path, missing)
+            make_room(self.cache, missing, self.limit, [*self._files, path.with_name(path.name + PART)])
+        reader = self._reader(name)
+        voucher = self.vouch.get(name)
+
+        def go_on(file: FileIO) -> None:
+            assemble(file, recipe, reader, self._moved, voucher)
+            if voucher is None:
+                _check_whole(file, recipe, reader)
+
+        resumed_file(path, recipe.nbytes, go_on)
+        touch(path)
+        self._done = before
+        self._moved(recipe.read_bytes)
+
+    def _moved(self, count: int) -> None:
+        self._done += count
+        self.progress(self._done, self._total)
+
+    def _reader(self, name: str) -> Reader:
+        sources = self.offer.files[name]
+        return Reader([held_here(self.cache, sources[0].facts), *sources], self.patience, self.taken)
+
+    def _facts(self, name: str) -> FileFacts:
+        return self.offer.files[name][0].facts
+
+    def _form(self, form: str) -> Path:
+        return self.cache / FETCHED / self.offer.key[:32] / form
+
+
+def _write(write: Callable[[bytes], int], raw: bytes) -> None:
+    write(raw)
+
+
+def _have(path: Path, recipe: Recipe) -> int:
+    """Bytes of a file's copies that are here already."""
+    for there in (path, path.with_name(path.name + PART)):
+        with suppress(OSError):
+            size = there.stat().st_size
+            return sum(min(max(size - copy.at, 0), copy.nbytes) for copy in recipe.copies)
+    return 0
+
+
+def _check_whole(file: FileIO, recipe: Recipe, reader: Reader) -> None:
+    """Hold a whole file against the digest that its source gives. Raises CheckpointError; the file is empty then."""
+    kind, _, expected = reader.facts.tag.partition(":")
+    if recipe.copied() != ((0, recipe.nbytes),) or kind not in ("sha256", "git"):
+        return
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(f"blob {recipe.nbytes}\0".encode())
+    file.seek(0)
+    while data := file.read(_CHUNK_BYTES):
+        digest.update(data)
+    if digest.hexdigest() != expected:
+        file.truncate(0)
+        raise CheckpointError(f"{reader.facts.name}: what was fetched has another digest than the source gives for it")
+
+
+def _data_start(file: SafetensorsFile) -> int:
+    return 8 + int.from_bytes(file.data[:8], "little")
+
+
+def _config(directory: Path) -> Mapping[str, object]:
+    """The text part of config.json. Raises CheckpointError."""
+    path = directory / safetensors_parts.CONFIG
+    try:
+        value = json.loads(path.read_bytes())
+        text = value.get("text_config", value)
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: is not a model's configuration: {error}") from None
+    if not isinstance(text, dict):
+        raise CheckpointError(f"{path}: text_config is not an object")
+    return text
+
+
+def _tied(directory: Path, weights: list[str]) -> bool:
+    """Whether the head is the embedding matrix: there is no output matrix of its own."""
+    return not any("lm_head" in name for file in weights for name in SafetensorsFile.open(directory / file).tensors)
