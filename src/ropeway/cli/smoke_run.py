@@ -1,0 +1,208 @@
+"""`pp-smoke-run`: rent machines (or start processes here), say hello through a ring over them, give everything back.
+
+Exit status: 0 a reply came and nothing is left; 1 anything else; 2 wrong usage, before anything was rented.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ropeway.launch.rank import leave
+from ropeway.launch.vastai import SERVER, TIMEOUT_S, VastAi, check_server
+from ropeway.smoke.cleanup import clean_up
+from ropeway.smoke.cluster import KINDS
+from ropeway.smoke.ledger import Entries, Ledger
+from ropeway.smoke.local import LocalProvider
+from ropeway.smoke.provider import Provider, Wanted
+from ropeway.smoke.renting import Pace
+from ropeway.smoke.reporter import Reporter
+from ropeway.smoke.result import Result, banner, leftovers
+from ropeway.smoke.run import RunSettings, new_label, smoke_run, usable_threads
+from ropeway.smoke.steps import LIMITS_S
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+RENTED_MODEL: Final = "llama3.2:1b"
+LOCAL_POLL_S: Final = 0.5
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def smoke(
+    vastai: Annotated[bool, typer.Option("--vastai", help="Rent machines on vast.ai.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="Child processes on this machine (the default).")] = False,
+    cleanup: Annotated[bool, typer.Option("--cleanup", help="Give back what runs that were killed have left.")] = False,
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", envvar="VAST_API_KEY", show_envvar=True, help="The account's key.", metavar="KEY"),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", metavar="FILE", help="A file that holds the key and nothing else.")
+    ] = None,
+    num_stages: Annotated[int, typer.Option("--num-stages", min=1, max=64, help="How many machines.")] = 2,
+    prompt: Annotated[str, typer.Option("--prompt", help="What to say.")] = "Say hello",
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest reply.")] = 64,
+    model: Annotated[
+        str | None, typer.Option("--model", help=f"What the stages load: {RENTED_MODEL} on rented machines, else demo.")
+    ] = None,
+    engine: Annotated[str, typer.Option("--engine", help="What computes: llamacpp, torch, tinygrad.")] = "",
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="Only this card, as the service names it.")] = "",
+    image: Annotated[
+        str, typer.Option("--image", envvar="ROPEWAY_IMAGE", show_envvar=True, help="The image of docker/Dockerfile.")
+    ] = "",
+    disk: Annotated[int, typer.Option("--disk", min=1, help="Gigabytes a machine.")] = 40,
+    max_price: Annotated[
+        float | None, typer.Option("--max-price", help="Dollars an hour, all machines together.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", help="Dollars that the run may cost if it takes as long as it may.")
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds, all told; giving back is not counted.")] = 300.0,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="STEP=SECONDS", help=f"Another limit for one of: {', '.join(LIMITS_S)}."),
+    ] = None,
+    keep_on_failure: Annotated[
+        bool, typer.Option("--keep-on-failure", help="Leave the machines of a failed run for ten minutes.")
+    ] = False,
+    label: Annotated[str, typer.Option("--label", help="The run's label; a new one by itself.")] = "",
+    cluster: Annotated[
+        str, typer.Option("--cluster", metavar="|".join(KINDS), help="How nodes meet; tcp is for this machine only.")
+    ] = "",
+    server_url: Annotated[str, typer.Option("--server-url", help="Another address of the service.")] = SERVER,
+    poll: Annotated[float | None, typer.Option("--poll", help="Seconds between looks at the machines.")] = None,
+    request_timeout: Annotated[
+        float, typer.Option("--request-timeout", help="Seconds for one answer of the service.")
+    ] = TIMEOUT_S,
+    context: Annotated[int, typer.Option("--context", min=1, help="Most positions, prompt and reply.")] = 2048,
+    threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads a stage; 0: as suits.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Rent machines, say hello through a ring over them, and give every one of them back."""
+    try:
+        if vastai and local:
+            raise ValueError("local: --local and --vastai exclude each other")
+        pace = Pace(poll_s=poll or (10.0 if vastai else LOCAL_POLL_S))
+        with Reporter() as reporter:
+            if cleanup:
+                raise typer.Exit(_clean_up(reporter, pace, api_key, api_key_file, request_timeout))
+            cluster = cluster or ("iroh" if vastai else "tcp")
+            settings = RunSettings(
+                Wanted(num_stages, gpu, disk_gb=disk),
+                prompt,
+                max_tokens,
+                model or (RENTED_MODEL if vastai else "demo"),
+                engine,
+                image,
+                _cluster(cluster, vastai, server_url),
+                context,
+                threads or (0 if vastai else usable_threads(num_stages)),
+                max_price,
+                budget,
+                timeout,
+                _limits(limit or []),
+                pace,
+                keep_on_failure,
+                label or new_label(),
+                server_url if vastai and server_url != SERVER else "",
+            )
+            if vastai and not image:
+                raise ValueError("image: --vastai needs --image NAME or ROPEWAY_IMAGE (docs/smoke-run.md makes one)")
+            provider: Provider = LocalProvider()
+            ledger = None
+            if vastai:
+                provider = VastAi(_key(api_key, api_key_file), server_url, timeout_s=request_timeout)
+                ledger = Ledger.begin(provider.name, provider.server, settings.label)
+            status = _run(settings, provider, ledger, reporter, as_json)
+    except ValueError as error:
+        sys.stderr.write(f"pp-smoke-run: {error}\n")
+        raise typer.Exit(EXIT_USAGE) from None
+    raise typer.Exit(status)
+
+
+def _run(settings: RunSettings, provider: Provider, ledger: Ledger | None, reporter: Reporter, as_json: bool) -> int:
+    result: Result | None = None
+    try:
+        result = smoke_run(settings, provider, ledger, reporter)
+    finally:
+        provider.close()
+        if ledger is not None:
+            ledger.close(settled=result is not None and not result.left)
+    if as_json:
+        typer.echo(json.dumps(result.to_json()))
+    elif result.text:
+        typer.echo(banner(result.text, shutil.get_terminal_size().columns))
+    if not as_json:
+        for line in result.summary():
+            reporter.plain(line)
+    for line in leftovers(result.left, provider.destroy_command("{id}"), settings.label):
+        reporter.red(line)
+    return 0 if result.ok else EXIT_FAILED
+
+
+def _clean_up(reporter: Reporter, pace: Pace, key: str | None, key_file: Path | None, timeout_s: float) -> int:
+    def make(entries: Entries) -> Provider:
+        if entries.provider != VastAi.name:
+            raise ValueError(f"ledger: {entries.provider!r} is no service that we know")
+        return VastAi(_key(key, key_file), entries.server, timeout_s=timeout_s)
+
+    return 0 if clean_up(make, reporter, pace.retry_s) else EXIT_FAILED
+
+
+def _key(given: str | None, file: Path | None) -> str:
+    """The key, from a file, a flag or VAST_API_KEY. Raises ValueError that does not hold it."""
+    if file is not None:
+        try:
+            return file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            raise ValueError(f"api-key-file: {file} cannot be read") from None
+    if not given:
+        raise ValueError("api-key: --vastai needs --api-key KEY, --api-key-file FILE or VAST_API_KEY")
+    return given.strip()
+
+
+def _cluster(kind: str, vastai: bool, server_url: str) -> str:
+    if kind not in KINDS:
+        raise ValueError(f"cluster: {kind!r} is none of {', '.join(KINDS)}")
+    check_server(server_url)
+    if kind == "tcp" and vastai and server_url.startswith("https:"):
+        raise ValueError("cluster: tcp reaches this machine only; rented ones need iroh")
+    return kind
+
+
+def _limits(texts: list[str]) -> dict[str, float]:
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, _, seconds = text.partition("=")
+        if name not in LIMITS_S:
+            raise ValueError(f"limit: {name!r} is none of {', '.join(LIMITS_S)}")
+        try:
+            limits[name] = float(seconds)
+        except ValueError:
+            raise ValueError(f"limit: {text!r} is not STEP=SECONDS") from None
+        if not 0 < limits[name] < float("inf"):
+            raise ValueError(f"limit: {text!r} is not above 0")
+    return limits
+
+
+def main() -> None:
+    """The command; ends the process."""
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    try:
+        app()
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            raise
+        leave(end.code or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""`--cleanup`: what runs that are no more have left behind, by their ledgers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from ropeway.smoke.ledger import Entries, Ledger, unsettled
+from ropeway.smoke.provider import Provider
+from ropeway.smoke.reporter import Reporter
+from ropeway.smoke.result import leftovers
+from ropeway.smoke.steps import LIMITS_S, Deadline
+from ropeway.smoke.teardown import Left, destroy_all
+
+
+def clean_up(
+    make: Callable[[Entries], Provider], reporter: Reporter, pause_s: float, directory: Path | None = None
+) -> bool:
+    """Destroy what every ledger names and everything that carries its label; True where nothing is left.
+
+    `make` gives the provider that a ledger is about. A run that is still under way is let be.
+    """
+    clean = True
+    for path in list(unsettled(directory)):
+        ledger = Ledger.take_over(path)
+        if ledger is None:
+            reporter.told(f"{path.stem}: this run is still under way, and cleans up after itself")
+            continue
+        left: list[Left] = [Left(None, "the cleanup did not come to its end")]
+        try:
+            left = _settle(ledger, make, reporter, pause_s)
+        finally:
+            ledger.close(settled=not left)
+        clean = clean and not left
+    return clean
+
+
+def _settle(ledger: Ledger, make: Callable[[Entries], Provider], reporter: Reporter, pause_s: float) -> list[Left]:
+    entries = ledger.entries()
+    if not entries.announced:
+        return []
+    provider = make(entries)
+    reporter.told(f"{entries.label}: {entries.announced} creates, {len(entries.left)} instances not known to be gone")
+
+    def gone(instance: int) -> None:
+        reporter.told(f"instance {instance} is gone")
+        with suppress(OSError):
+            ledger.gone(instance)
+
+    limit_s = LIMITS_S["destroy"]
+    deadline = Deadline("destroy", limit_s, time.monotonic() + limit_s, time.monotonic)
+    try:
+        left = destroy_all(
+            provider, entries.left, entries.label, deadline, pause_s=pause_s, listed_until=0.0, gone=gone
+        )
+        command = provider.destroy_command("{id}")
+    finally:
+        provider.close()
+    for line in leftovers(left, command, entries.label):
+        reporter.red(line)
+    return left

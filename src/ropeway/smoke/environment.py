@@ -1,0 +1,113 @@
+"""What `pp-gpu-node` is told: environment variables, each judged by name before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ropeway.launch.vastai import SERVER, check_server
+
+ORPHAN_S: Final = 600.0
+"""How long a node that does not see its orchestrator waits before it destroys itself."""
+MAX_STAGES: Final = 64
+SECRETS: Final = ("SEED_ADDR", "CONTAINER_API_KEY", "VAST_API_KEY")
+"""Variables that no child process gets."""
+
+
+class BadVariable(ValueError):
+    """A variable is missing or wrong; `name` says which. The text never holds a secret's value."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name}: {why}")
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """A stage of a run: `STAGE` of `NUM_STAGES`, the ticket of the orchestrator's cluster, and what to load."""
+
+    stage: int
+    num_stages: int
+    ticket: str = field(repr=False)
+    model: str
+    label: str = "smoke"
+    engine: str = ""
+    context: int = 2048
+    threads: int = 0
+    gpu_layers: int = -1
+    orphan_s: float = ORPHAN_S
+    end_with_stdin: bool = False
+    """A local node's parent holds its standard input open for as long as it lives."""
+    container_id: str = ""
+    container_key: str = field(default="", repr=False)
+    """The service's own key for this one instance, with which it can destroy itself."""
+    server: str = SERVER
+
+
+def read_settings(variables: Mapping[str, str]) -> NodeSettings:
+    """The settings in an environment. Raises BadVariable, the first one in the order of NodeSettings."""
+    num_stages = _integer(variables, "NUM_STAGES", 1, MAX_STAGES)
+    return NodeSettings(
+        stage=_integer(variables, "STAGE", 0, num_stages - 1),
+        num_stages=num_stages,
+        ticket=_text(variables, "SEED_ADDR"),
+        model=_text(variables, "MODEL"),
+        label=_text(variables, "RUN_LABEL", "smoke"),
+        engine=_engine(variables),
+        context=_integer(variables, "CONTEXT", 1, 1 << 20, 2048),
+        threads=_integer(variables, "THREADS", 0, 1024, 0),
+        gpu_layers=_integer(variables, "GPU_LAYERS", -1, 10_000, -1),
+        orphan_s=float(_integer(variables, "ORPHAN_S", 1, 86_400, int(ORPHAN_S))),
+        end_with_stdin=_integer(variables, "END_WITH_STDIN", 0, 1, 0) == 1,
+        container_id=_text(variables, "CONTAINER_ID", ""),
+        container_key=_text(variables, "CONTAINER_API_KEY", ""),
+        server=_server(variables),
+    )
+
+
+def for_children(variables: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the secrets."""
+    return {name: value for name, value in variables.items() if name not in SECRETS}
+
+
+def _text(variables: Mapping[str, str], name: str, default: str | None = None) -> str:
+    value = variables.get(name, "").strip()
+    if value:
+        if not value.isprintable():
+            raise BadVariable(name, "it has control characters")
+        return value
+    if default is None:
+        raise BadVariable(name, "it is not set")
+    return default
+
+
+def _integer(variables: Mapping[str, str], name: str, least: int, most: int, default: int | None = None) -> int:
+    text = _text(variables, name, None if default is None else str(default))
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise BadVariable(name, f"{text!r} is not a whole number")
+    if not least <= int(text) <= most:
+        raise BadVariable(name, f"{text} is outside {least}..{most}")
+    return int(text)
+
+
+def _engine(variables: Mapping[str, str]) -> str:
+    from ropeway.engines.registry import engine_entry
+
+    name = _text(variables, "ENGINE", "")
+    if name:
+        try:
+            engine_entry(name)
+        except ValueError as error:
+            raise BadVariable("ENGINE", str(error)) from None
+    return name
+
+
+def _server(variables: Mapping[str, str]) -> str:
+    url = _text(variables, "VAST_URL", SERVER)
+    try:
+        check_server(url)
+    except ValueError as error:
+        raise BadVariable("VAST_URL", str(error)) from None
+    return url

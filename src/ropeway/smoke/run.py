@@ -1,0 +1,319 @@
+"""A whole run: search, node, create, running, converge, workers, names, reply, and destroy, always."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from ropeway.cluster.client import AgentError
+from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
+from ropeway.smoke.attention import Attention, Interrupted, attentive
+from ropeway.smoke.cluster import Cluster, Inbox, open_cluster
+from ropeway.smoke.ledger import Ledger
+from ropeway.smoke.offers import Walk
+from ropeway.smoke.provider import Order, Provider, ProviderError, Wanted, stage_label
+from ropeway.smoke.renting import Lease, Pace, Rental, patiently
+from ropeway.smoke.reporter import Reporter
+from ropeway.smoke.result import Rented, Result
+from ropeway.smoke.steps import Deadline, StepFailed, Steps
+from ropeway.smoke.teardown import Left, destroy_all
+
+LOOK_S: Final = 0.1
+EXPLAIN_S: Final = 1.5
+"""How long a failed request waits for the cluster to say which node was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a run is asked for. Raises ValueError, naming the flag."""
+
+    wanted: Wanted
+    prompt: str = "Say hello"
+    max_tokens: int = 64
+    model: str = "demo"
+    engine: str = ""
+    image: str = ""
+    cluster: str = "tcp"
+    context: int = 2048
+    threads: int = 0
+    max_price: float | None = None
+    """Dollars an hour, all machines together."""
+    budget: float | None = None
+    """Dollars for the run, were it to take as long as it may."""
+    timeout_s: float = 300.0
+    limits_s: Mapping[str, float] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+    keep_on_failure: bool = False
+    label: str = ""
+    server: str = ""
+    """The service's URL for the instances, where it is not the usual one."""
+
+    def __post_init__(self) -> None:
+        if self.wanted.count < 1:
+            raise ValueError(f"num-stages: {self.wanted.count} is not at least 1")
+        if self.max_tokens < 1:
+            raise ValueError(f"max-tokens: {self.max_tokens} is not at least 1")
+        for name, value in (("timeout", self.timeout_s), ("max-price", self.max_price), ("budget", self.budget)):
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name}: {value:g} is not above 0")
+        if not self.prompt.strip():
+            raise ValueError("prompt: it is empty")
+
+
+def new_label() -> str:
+    """A label that no other run has."""
+    return f"ropeway-{secrets.token_hex(6)}"
+
+
+def smoke_run(settings: RunSettings, provider: Provider, ledger: Ledger | None, reporter: Reporter) -> Result:
+    """Do all of it. Whatever happens inside, what was rented has been given back, or is named in the result.
+
+    `ledger` stays the caller's to close: it is settled where nothing is left.
+    """
+    with attentive() as attention:
+        run = _Run(settings, provider, ledger, reporter, attention)
+        try:
+            run.go()
+        except (StepFailed, ProviderError, AgentError, Interrupted, OSError) as error:
+            run.fail(error)
+        finally:
+            run.end()
+        return run.result()
+
+
+class _Run:
+    def __init__(
+        self, settings: RunSettings, provider: Provider, ledger: Ledger | None, reporter: Reporter, attention: Attention
+    ) -> None:
+        self._settings = settings
+        self._provider = provider
+        self._ledger = ledger
+        self._reporter = reporter
+        self._steps = Steps(settings.timeout_s, settings.limits_s, attention, reporter.step)
+        self._rental = Rental(provider, ledger, settings.pace, self._steps.hold, reporter.told)
+        self._open = ExitStack()
+        self._response: InferenceResponse | None = None
+        self._reason = ""
+        self._left: list[Left] = []
+        self._kept = False
+
+    def go(self) -> None:
+        """Every step but the last. Raises StepFailed, ProviderError, AgentError, Interrupted, OSError."""
+        settings, rental = self._settings, self._rental
+        count = settings.wanted.count
+        with self._steps.step("search") as deadline:
+            walk = self._search(deadline)
+        with self._steps.step("node") as deadline:
+            cluster = self._open.enter_context(open_cluster(settings.cluster, deadline.left))
+            inbox = self._listen(cluster)
+        with self._steps.step("create") as deadline:
+            rental.rent(walk, [self._order(stage, cluster.ticket()) for stage in range(count)], deadline)
+        with self._steps.step("running") as deadline:
+            rental.await_running(deadline)
+        watch = _Watch(cluster, inbox, rental, count)
+        with self._steps.step("converge") as deadline:
+            watch.until(lambda: watch.members == count + 1, deadline, watch.missing_members)
+        with self._steps.step("workers") as deadline:
+            names = [stage_name(stage) for stage in range(count)]
+            watch.until(lambda: not watch.missing(names), deadline, lambda: _not_ready(watch.missing(names)))
+        with self._steps.step("names") as deadline:
+            watch.until(
+                lambda: not watch.missing([ENTRY, EXIT]),
+                deadline,
+                lambda: f"{' and '.join(watch.missing([ENTRY, EXIT]))} did not resolve",
+            )
+        with self._steps.step("reply") as deadline:
+            cluster.send(ENTRY, InferenceRequest(ORCHESTRATOR, settings.prompt, settings.max_tokens, "1"))
+            response = watch.reply(deadline)
+            if not response.text.strip():
+                raise StepFailed("the reply is empty")
+            self._response = response
+
+    def fail(self, error: BaseException) -> None:
+        """Keep why it failed, and show the log of the instance that may know more."""
+        self._reason = f"{self._steps.failed or 'run'}: {error or type(error).__name__}"
+        self._reporter.told(self._reason)
+        instance = error.instance if isinstance(error, StepFailed) else None
+        self._kept = self._settings.keep_on_failure and not isinstance(error, Interrupted)
+        for lease in self._rental.leases:
+            if instance is None or lease.id == instance:
+                self._show_log(lease)
+
+    def end(self) -> None:
+        """Give back what was rented, then leave the cluster. Raises nothing that a service or a node can cause."""
+        rental = self._rental
+        try:
+            if rental.announced and not self._kept:
+                with self._steps.teardown() as deadline:
+                    self._left = self._destroy(deadline)
+            elif self._kept:
+                self._left = [Left(lease.id, "kept, as --keep-on-failure asks") for lease in rental.leases]
+        finally:
+            with suppress(AgentError, OSError):
+                self._open.close()
+
+    def result(self) -> Result:
+        """What it came to. Anything that may be left makes it a failure."""
+        now = time.monotonic()
+        leases = sorted(self._rental.leases, key=lambda lease: lease.stage)
+        response = self._response
+        reason = self._reason
+        if not reason and self._left:
+            reason = "destroy: not everything that was rented is known to be gone"
+        return Result(
+            text="" if response is None else response.text,
+            token_ids=() if response is None else response.token_ids,
+            ok=response is not None and not reason,
+            reason=reason,
+            steps=tuple(self._steps.done),
+            instances=tuple(
+                Rented(lease.id, lease.stage, lease.offer.price, lease.until is not None) for lease in leases
+            ),
+            dollars=sum(lease.dollars(now) for lease in leases),
+            left=tuple(self._left),
+            kept=self._kept,
+        )
+
+    def _search(self, deadline: Deadline) -> Walk:
+        settings, count = self._settings, self._settings.wanted.count
+        offers = patiently(
+            lambda: self._provider.search(settings.wanted), deadline, settings.pace.retry_s, "no answer to the search"
+        )
+        walk = Walk(offers, count, settings.max_price)
+        best = walk.cheapest()
+        price = sum(offer.price for offer in best)
+        if len(best) < count:
+            limit = "" if settings.max_price is None else f" for ${settings.max_price:g} an hour together"
+            raise StepFailed(f"{len(offers)} offers, but not {count} machines{limit} among them")
+        longest_s = settings.timeout_s + self._steps.limit("destroy")
+        if settings.budget is not None and price * longest_s / 3600.0 > settings.budget:
+            worst = price * longest_s / 3600.0
+            raise StepFailed(f"the budget is ${settings.budget:g}, and {longest_s:g} s could cost ${worst:.4f}")
+        self._reporter.told(f"{len(offers)} offers; the cheapest {count} cost ${price:.3f} an hour together")
+        return walk
+
+    def _listen(self, cluster: Cluster) -> Inbox:
+        inbox = cluster.listen(ORCHESTRATOR)
+        self._open.callback(inbox.close)
+        return inbox
+
+    def _order(self, stage: int, ticket: str) -> Order:
+        settings = self._settings
+        environment = {
+            "STAGE": str(stage),
+            "NUM_STAGES": str(settings.wanted.count),
+            "SEED_ADDR": ticket,
+            "MODEL": settings.model,
+            "RUN_LABEL": settings.label,
+            "CONTEXT": str(settings.context),
+            "THREADS": str(settings.threads),
+        }
+        if settings.engine:
+            environment["ENGINE"] = settings.engine
+        if settings.server:
+            environment["VAST_URL"] = settings.server
+        return Order(settings.image, settings.wanted.disk_gb, stage_label(settings.label, stage), environment)
+
+    def _show_log(self, lease: Lease) -> None:
+        try:
+            log = self._provider.logs(lease.id)
+        except ProviderError as error:
+            log = f"(no log: {error})"
+        self._reporter.told(f"the end of the log of instance {lease.id} (stage {lease.stage}):")
+        for line in log.splitlines()[-20:]:
+            self._reporter.plain(f"    {line}")
+
+    def _destroy(self, deadline: Deadline) -> list[Left]:
+        rental = self._rental
+        leases = {lease.id: lease for lease in rental.leases}
+
+        def gone(instance: int) -> None:
+            self._reporter.told(f"instance {instance} is gone")
+            if instance in leases:
+                leases[instance].until = time.monotonic()
+            if self._ledger is not None:
+                with suppress(OSError):  # the file then names it still, and a cleanup finds it gone
+                    self._ledger.gone(instance)
+
+        unclear_at, pace = rental.unclear_at, self._settings.pace
+        return destroy_all(
+            self._provider,
+            leases,
+            self._settings.label,
+            deadline,
+            pause_s=pace.retry_s,
+            listed_until=0.0 if unclear_at is None else unclear_at + 2 * pace.reconcile_s,
+            gone=gone,
+        )
+
+
+class _Watch:
+    """The cluster, the instances and our own mail, looked at together while something is waited for."""
+
+    def __init__(self, cluster: Cluster, inbox: Inbox, rental: Rental, count: int) -> None:
+        self._cluster = cluster
+        self._inbox = inbox
+        self._rental = rental
+        self._count = count
+
+    @property
+    def members(self) -> int:
+        """Nodes that are there, this one included."""
+        return sum(member.state in ("alive", "suspect") for member in self._cluster.members())
+
+    def missing_members(self) -> str:
+        """For a message."""
+        return f"{self.members} of {self._count + 1} nodes have joined, and the others did not"
+
+    def missing(self, names: list[str]) -> list[str]:
+        """Those of `names` that nobody has."""
+        known = self._cluster.names()
+        return [name for name in names if name not in known]
+
+    def until(self, true: Callable[[], bool], deadline: Deadline, waiting_for: Callable[[], str]) -> None:
+        """Wait. Raises StepFailed at the deadline, and at once for a node that is lost, or that says it failed."""
+        while not true():
+            response = self._look(0.0)
+            if response is not None:
+                raise StepFailed(response.error or "an answer came that nobody had asked for")
+            deadline.pause(LOOK_S, waiting_for())
+
+    def reply(self, deadline: Deadline) -> InferenceResponse:
+        """The answer. Raises StepFailed as `until`, and where the answer is an error."""
+        while (response := self._look(LOOK_S)) is None:
+            deadline.check("the reply did not come")
+        if not response.error:
+            return response
+        give_up = time.monotonic() + EXPLAIN_S
+        while time.monotonic() < give_up:
+            self._look(LOOK_S)  # which node was lost says more than what its neighbour saw
+        raise StepFailed(response.error)
+
+    def _look(self, wait_s: float) -> InferenceResponse | None:
+        """One look at everything; a message that has come within `wait_s`."""
+        for member in self._cluster.members():
+            if member.state in ("dead", "left") and not member.here:
+                raise StepFailed(f"{member.label or member.node[:16]} was lost: the cluster says it is {member.state}")
+        if self.members > self._count + 1:
+            raise StepFailed(f"{self.members} nodes have joined, and the run has only {self._count + 1}")
+        self._rental.check()
+        try:
+            message = self._inbox.receive(wait_s)
+        except TimeoutError:
+            return None
+        return message if isinstance(message, InferenceResponse) else None
+
+
+def _not_ready(names: list[str]) -> str:
+    return f"{' and '.join(names)} did not resolve: the worker there is not ready"
+
+
+def usable_threads(stages: int) -> int:
+    """CPU threads a stage where all of them share this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // stages)
