@@ -53,7 +53,10 @@ def test_before_anything_has_happened() -> None:
     assert [stage["rank"] for stage in ring["stages"]] == [0, 1]
     assert ring["stages"][1]["activity"] == "waiting"
     assert ring["stages"][1]["forward_ms"] is None
-    assert ring["stages"][1]["shares"] == {"forward": 0.0, "wait_rows": 0.0, "wait_send": 0.0, "other": 1.0}
+    assert ring["stages"][1]["shares"] == {
+        "forward": 0.0, "wait_rows": 0.0, "wait_send": 0.0, "wire": 0.0, "waiting": 0.0, "other": 1.0,
+    }  # fmt: skip
+    assert ring["overlap"] == {"at_work": None, "possible": None, "efficiency": None}
     assert ring["prompt_cache"]["limit_bytes"] == 1000
 
 
@@ -170,6 +173,8 @@ def test_the_moving_figures_of_a_working_ring(monkeypatch: pytest.MonkeyPatch) -
         assert live["throughput"] == {"tokens_per_s": 8.0, "prompt_tokens_per_s": 2.4}
         assert (live["round"]["rows"], live["round"]["parts"]) == (4, 1)
         assert live["stages"][0]["forward_ms"] > 0
+        assert 0 < live["overlap"]["at_work"] <= live["overlap"]["possible"] <= 2
+        assert 0 < live["overlap"]["efficiency"] <= 1
         assert live["live"]["slots_used"] == 4
         assert live["live"]["kv_rows_used"] == 48
         assert all(name.isidentifier() and isinstance(value, (int, float)) for name, value in live["live"].items())

@@ -152,10 +152,13 @@ class TimedEngine(FakeEngine):
     clock: Clock
     cost: Cost
     head_ms: float
+    ran: Callable[[tuple[float, float]], None] = staticmethod(lambda _: None)
+    """Told when each forward began and ended."""
 
     def _run(self, spans: Items[Span], rows: memoryview) -> list[tuple[int, int, int]]:
-        before = bytes(rows)
+        before, began = bytes(rows), self.clock.now
         self.clock.sleep(self.cost.part_ms(sum(span.rows for span in spans)) / 1e3)
+        self.ran((began, self.clock.now))
         assert bytes(rows) == before, "rows changed while they were computed"
         return super()._run(spans, rows)
 

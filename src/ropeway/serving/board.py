@@ -14,7 +14,16 @@ from typing import Final
 
 from ropeway.serving.chooser import Job
 from ropeway.serving.drafting.drafting import DraftFigures
-from ropeway.serving.drawing import Finished, cache_figures, last_round, links, quiet, stage_figures, stream
+from ropeway.serving.drawing import (
+    Finished,
+    cache_figures,
+    last_round,
+    links,
+    overlap_figures,
+    quiet,
+    stage_figures,
+    stream,
+)
 from ropeway.serving.drawing import StageCard as StageCard
 from ropeway.serving.figures import RECENT, Rates
 from ropeway.serving.loop import Loop
@@ -34,6 +43,7 @@ class _Shown:
 
     stages: tuple[dict[str, object], ...] = ()
     round: dict[str, object] = field(default_factory=dict)
+    overlap: dict[str, object] = field(default_factory=dict)
     streams: list[dict[str, object]] = field(default_factory=list)
     held_rows: int = 0
     used: int = 0
@@ -60,7 +70,7 @@ class Board:
         self._cache: PromptCache | None = None
         self._jobs: dict[int, Job] = {}
         self._drafting: DraftFigures | None = None
-        self._shown = _Shown(round=last_round((), 0, layout.world))
+        self._shown = _Shown(round=last_round((), 0, layout.world), overlap=overlap_figures((), layout.world, 0))
         self._drawn_ns = 0
         self._rates = Rates()
         self._recent: tuple[Finished, ...] = ()
@@ -100,7 +110,8 @@ class Board:
     def _quiet(self) -> None:
         stages = tuple(quiet(card) for card in self._cards)
         cache = {} if self._cache is None else cache_figures(self._cache)
-        self._shown = _Shown(stages, last_round((), 0, self._layout.world), cache=cache)
+        world = self._layout.world
+        self._shown = _Shown(stages, last_round((), 0, world), overlap_figures((), world, 0), cache=cache)
         self._drawn_ns = 0
 
     def produced(self, now: int, tokens: int, prompt_tokens: int) -> None:
@@ -139,6 +150,7 @@ class Board:
         self._shown = _Shown(
             tuple(asdict(card) | figures for card, figures in zip(self._cards, moving, strict=True)),
             last_round(records, now, self._layout.world),
+            overlap_figures(records, self._layout.world, now),
             [stream(job, now) for job in islice(self._jobs.values(), STREAMS_SHOWN)],
             loop.held_rows,
             loop.scheduler.running,
@@ -168,6 +180,7 @@ class Board:
             "stages": list(shown.stages),
             "links": links(layout),
             "round": shown.round,
+            "overlap": shown.overlap,
             "streams": shown.streams,
             "slots": {"used": shown.used, "total": self._parallel},
             "queue": {"waiting": shown.waiting, "limit": self._queue},

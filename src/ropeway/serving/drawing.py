@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from ropeway.serving.chooser import Job
-from ropeway.serving.figures import Shares, stage_shares
+from ropeway.serving.figures import WINDOW_NS, Shares, reach_ns, stage_shares
+from ropeway.serving.loop import HISTORY
+from ropeway.serving.overlap import overlap
 from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.sequence import State
 from ropeway.serving.spans import timeline
@@ -61,7 +63,24 @@ def stage_figures(
     cards: Iterable[StageCard], records: Sequence[RoundRecord], held_rows: int, now: int
 ) -> list[dict[str, object]]:
     """What every stage has been doing."""
-    return [_stage(stage_shares(records, card.rank, now), _forward_ms(records, card.rank), held_rows) for card in cards]
+    found = list(cards)
+    window = reach_ns(records, now, WINDOW_NS, HISTORY)
+    return [
+        _stage(stage_shares(records, card.rank, len(found), now, window), _forward_ms(records, card.rank), held_rows)
+        for card in found
+    ]
+
+
+def overlap_figures(records: Sequence[RoundRecord], world: int, now: int) -> dict[str, object]:
+    """How well the stages worked side by side in the last seconds; nulls where nothing was under way."""
+    found = overlap(records, world, now - WINDOW_NS)
+    if found is None:
+        return {"at_work": None, "possible": None, "efficiency": None}
+    return {
+        "at_work": round(found.at_work, 3),
+        "possible": round(found.possible, 3),
+        "efficiency": round(found.efficiency, 4),
+    }
 
 
 def quiet(card: StageCard) -> dict[str, object]:
@@ -76,6 +95,8 @@ def _stage(shares: Shares, forward_ms: float | None, held_rows: int) -> dict[str
             "forward": round(shares.forward, 4),
             "wait_rows": round(shares.wait_rows, 4),
             "wait_send": round(shares.wait_send, 4),
+            "wire": round(shares.wire, 4),
+            "waiting": round(shares.waiting, 4),
             "other": round(shares.other, 4),
         },
         "forward_ms": forward_ms,
@@ -105,7 +126,8 @@ def last_round(records: Sequence[RoundRecord], now: int, world: int) -> dict[str
     if not records:
         return {"number": 0, "rows": 0, "parts": 0, "last_ms": None, "per_s": 0.0, "wire_ms": None}
     last = records[-1]
-    recent = [r for r in records if r.landed_ns >= now - RATE_NS]
+    window = reach_ns(records, now, RATE_NS, HISTORY)
+    recent = [r for r in records if r.landed_ns >= now - window]
     wires = sorted(w for r in recent if (w := r.wire_ns(world)) is not None)
     landed = last.landed_ns or now
     return {
@@ -113,7 +135,7 @@ def last_round(records: Sequence[RoundRecord], now: int, world: int) -> dict[str
         "rows": last.rows,
         "parts": last.parts,
         "last_ms": round((landed - last.launched_ns) / 1e6, 3),
-        "per_s": round(len(recent) / RATE_NS * 1e9, 2),
+        "per_s": round(len(recent) / window * 1e9, 2),
         "wire_ms": round(wires[len(wires) // 2] / 1e6, 3) if wires else None,
     }
 

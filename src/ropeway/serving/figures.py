@@ -6,7 +6,7 @@ Written and read by the loop's thread. Times are rank 0's monotonic clock in nan
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,11 +20,18 @@ TIMELINE_ROUNDS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of the last seconds that one stage spent so."""
+    """Shares of the last seconds that one stage spent so. `wire` is the wire's part in the two waits: all waits for a
+    free buffer, and in rounds that had the ring for themselves the hop's share of what no stage computed."""
 
     forward: float
     wait_rows: float
     wait_send: float
+    wire: float = 0.0
+
+    @property
+    def waiting(self) -> float:
+        """The waits without the wire: for other stages, and for rounds."""
+        return self.wait_rows + self.wait_send - self.wire
 
     @property
     def other(self) -> float:
@@ -32,22 +39,34 @@ class Shares:
         return max(0.0, 1.0 - self.forward - self.wait_rows - self.wait_send)
 
 
-def stage_shares(records: Iterable[RoundRecord], rank: int, now_ns: int, window_ns: int = WINDOW_NS) -> Shares:
+def reach_ns(records: Sequence[RoundRecord], now_ns: int, window_ns: int, most: int) -> int:
+    """The window, or so much of it as is on record where only the last `most` rounds are."""
+    if len(records) < most:
+        return window_ns
+    return max(1, min(window_ns, now_ns - records[0].launched_ns))
+
+
+def stage_shares(
+    records: Iterable[RoundRecord], rank: int, world: int, now_ns: int, window_ns: int = WINDOW_NS
+) -> Shares:
     """Where a stage's time went in the window, by the rounds that landed in it."""
-    forward = rows = send = 0
+    forward = rows = send = wire = 0
     begin = now_ns - window_ns
     for record in records:
         if record.landed_ns < begin:
             continue
         if rank == 0:
             forward += record.own_ns + record.head_ns
-            rows += record.wait_rows_ns
-            send += record.wait_send_ns
+            wait_rows, wait_send = record.wait_rows_ns, record.wait_send_ns
         elif (done := record.dones.get(rank)) is not None:
             forward += done.forward_ns
-            rows += done.wait_rows_ns
-            send += done.wait_send_ns
-    return Shares(min(1.0, forward / window_ns), min(1.0, rows / window_ns), min(1.0, send / window_ns))
+            wait_rows, wait_send = done.wait_rows_ns, done.wait_send_ns
+        else:
+            continue
+        rows += wait_rows
+        send += wait_send
+        wire += wait_send + min(wait_rows, max(0, record.wire_ns(world) or 0) // world)
+    return Shares(*(min(1.0, part / window_ns) for part in (forward, rows, send, wire)))
 
 
 class Rates:

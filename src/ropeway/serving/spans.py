@@ -1,4 +1,4 @@
-"""Rounds as spans a stage, for timelines and traces. Any thread may draw. Pure: the standard library alone.
+"""Rounds as spans a stage, for timelines and traces. Any thread may draw; no clock is read.
 
 A stage's clock is not ours, and a done frame has sums alone. So a stage's parts are drawn where its rows can have come:
 each behind the same part on the stage before it and behind what the stage did last, all of a round's parts alike.
