@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,3 +104,30 @@ def write_secret(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w") as file:
         file.write(text + "\n")
     draft.replace(path)
+
+
+def read_secret(path: Path) -> bytes:
+    """The 32 bytes that a file of ours holds as hex. Raises ValueError; its text never holds what the file holds."""
+    try:
+        mode, text = path.stat().st_mode, path.read_text(errors="replace").strip()
+    except OSError as error:
+        raise ValueError(f"{path.name}: {path} cannot be read: {error.strerror}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise ValueError(f"{path.name}: {path} can be read by other users; run: chmod 600 {path}")
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise ValueError(f"{path.name}: {path} does not hold {2 * KEY_BYTES} hex digits")
+    return secret
+
+
+def own_secret(path: Path) -> bytes:
+    """The 32 bytes in a file, made at random where there is none. Raises ValueError."""
+    if not path.exists():
+        try:
+            write_secret(path, secrets.token_hex(KEY_BYTES))
+        except OSError as error:
+            raise ValueError(f"{path.name}: {path} cannot be written: {error.strerror}") from error
+    return read_secret(path)

@@ -31,15 +31,15 @@ class AgentSettings:
     def __post_init__(self) -> None:
         if self.first and self.ticket:
             raise ValueError("ticket: the first node of a cluster has none")
-        if len(self.label.encode()) > 64 or not self.label.isprintable():
-            raise ValueError(f"label: {self.label!r} is not a printable name of at most 64 bytes")
+        if len(self.label.encode()) > 63 or not self.label.isprintable():
+            raise ValueError(f"label: {self.label!r} is not a printable name of at most 63 bytes")
         if not self.relays:
             raise ValueError("relays: expected default, none, or URLs")
 
     @property
     def name(self) -> str:
         """The node's name for people."""
-        return self.label or socket.gethostname()[:64]
+        return self.label or socket.gethostname()[:63]
 
     def dump(self) -> bytes:
         """One JSON line."""

@@ -14,7 +14,7 @@ from ropeway.transport.iroh.binding import load
 ALPN: Final = b"ropeway/node/1"
 DIAL_S: Final = 5.0
 """Longest wait for one node to answer; the library itself would take 30 s."""
-ADDRESS_BYTES: Final = 400
+ADDRESS_BYTES: Final = 255
 """Longest address as text."""
 ID_BYTES: Final = 32
 

@@ -62,8 +62,8 @@ class Greeting:
     def decode(cls, value: dict[str, Any]) -> Greeting:
         """Raises ValueError."""
         label = str(value.get("label", ""))
-        if len(label.encode()) > 64 or not label.isprintable():
-            raise ValueError("label: not a printable name of at most 64 bytes")
+        if len(label.encode()) > 63 or not label.isprintable():
+            raise ValueError("label: not a printable name of at most 63 bytes")
         return cls(label, NodeAddress.parse(str(value.get("address", ""))))
 
 

@@ -58,7 +58,7 @@ class Switchboard:
         self.endpoint = endpoint
         self._key = key
         self._label = label
-        self._services = services
+        self.services = services
         self._local = local
         self._resolve = resolve
         self._address = address
@@ -254,7 +254,7 @@ class Switchboard:
             if here and await self._carry(lines, first):
                 return
             to = str(first.get("to", ""))
-            service = self._services.get(to)
+            service = self.services.get(to)
             if service is None or (to in self._local and not here):
                 raise Refused(f"there is no service {to!r} here" if service is None else f"{to!r} is for this machine")
             await service(first, lines, node)
