@@ -39,6 +39,11 @@ class Checkpoint(Protocol):
         """Bytes of one position's keys and values in one layer, in 16 bits (the widest, where layers differ)."""
         ...
 
+    @property
+    def reads_tokens(self) -> bool:
+        """Some layer reads token ids, which then go into the plans."""
+        ...
+
     def identity(self, verify_weights: bool = False) -> str:
         """SHA-256 hex of the checkpoint's identity (wire.md 4)."""
         ...
@@ -48,6 +53,7 @@ class GgufCheckpoint:
     """One GGUF file. Raises CheckpointError where it cannot be read."""
 
     format = Format.GGUF
+    reads_tokens = False
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -152,6 +152,15 @@ class Mortal(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """An engine whose layers may read token ids beside their rows."""
+
+    def take_tokens(self, tokens: Sequence[int]) -> None:
+        """The ids of the next forward's rows, one a row."""
+        ...
+
+
 class Whole(Protocol):
     """A whole model in one process, fed token ids: what a split is held against."""
 

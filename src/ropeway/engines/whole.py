@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ropeway.engines.base import Engine, Logits, Span
+from ropeway.engines.base import Engine, Logits, ReadsTokens, Span
 
 
 class EngineWhole:
@@ -18,6 +18,8 @@ class EngineWhole:
         """Run a batch of token ids; logits of the rows `wanted`, [len(wanted), vocabulary]."""
         rows = memoryview(bytearray(len(tokens) * self._engine.boundary.row_bytes()))
         self._engine.embed(tokens, rows)
+        if isinstance(self._engine, ReadsTokens):
+            self._engine.take_tokens(tokens)
         return self._engine.forward_head(spans, rows, wanted)
 
     def keep(self, slot: int, length: int) -> None:

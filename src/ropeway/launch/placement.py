@@ -49,6 +49,8 @@ class Placement:
     path: Path
     layout: Layout
     options: Options
+    reads_tokens: bool = False
+    """Some layer reads token ids: the plans carry them."""
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -112,7 +114,7 @@ def place(options: Options) -> Placement:
     for name, value in (("context", options.context), ("parallel", options.parallel), ("chunk", options.chunk)):
         if value < 1:
             raise ValueError(f"{name}: {value} is not at least 1")
-    placement = Placement(path, layout, options)
+    placement = Placement(path, layout, options, checkpoint.reads_tokens)
     _check_engines(placement, checkpoint.format)
     return placement
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.engines.base import Engine, EngineError, Mortal
+from ropeway.engines.base import NO_STATES, Engine, EngineError, Mortal
 from ropeway.engines.registry import ENGINES
 from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
@@ -67,6 +67,11 @@ class Rank0:
         return self.grain if self.grain > 1 else self.limits.chunk
 
     @property
+    def recurrent(self) -> bool:
+        """Some stage keeps states that can be resumed only where they were kept (engines/torch/slot.py)."""
+        return any(fact.describe.states != NO_STATES for fact in self.facts)
+
+    @property
     def limits(self) -> Limits:
         """The tightest stage's."""
         described = [fact.describe for fact in self.facts]
@@ -115,6 +120,7 @@ class Rank0:
             limits.context,
             limits.kv_rows,
             groups=groups,
+            send_tokens=self.placement.reads_tokens,
             grain=self.grain,
             lookup=lookup,
             propose=no_drafts if drafting is None else drafting.propose,

@@ -262,9 +262,9 @@ class Replica:
             on_round=lambda scheduled, _work: runner.on_round(scheduled),
             drafting=drafting,
         )
-        cache = PromptCache(
-            layout.world, min(rank0.resumes_at, loop.scheduler.piece), row_bytes, self._options.cache_bytes
-        )
+        piece = min(rank0.resumes_at, loop.scheduler.piece)
+        limit = self._options.cache_bytes if not rank0.recurrent or piece == rank0.grain else 0
+        cache = PromptCache(layout.world, piece, row_bytes, limit, exact=rank0.recurrent)
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
         self._board.attach(_cards(rank0), cache, chooser.jobs, None if drafting is None else drafting.figures)
         return runner

@@ -38,14 +38,16 @@ class Entry:
 class PromptCache:
     """Entries by key, least recently used first, within `limit_bytes` over all stages together.
 
-    `row_bytes` is what one position costs on all stages; `piece` is the size of a prompt's parts.
+    `row_bytes` is what one position costs on all stages; `piece` is the size of a prompt's parts. With `exact` a state
+    serves at its last whole piece alone: recurrent states cannot be cut anywhere.
     """
 
-    def __init__(self, world: int, piece: int, row_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, world: int, piece: int, row_bytes: int, limit_bytes: int, *, exact: bool = False) -> None:
         self._world = world
         self._piece = piece
         self._row_bytes = row_bytes
         self.limit_bytes = limit_bytes
+        self._exact = exact
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self._having: dict[bytes, dict[bytes, Entry]] = {}
         """By a prefix's hash, the entries (by key) that begin with it."""
@@ -77,7 +79,7 @@ class PromptCache:
             if (entry := self._usable(chain[pieces - 1])) is not None:
                 found = Prefix(entry.key, rows)
                 break
-            if chain[pieces - 1] in self._having:
+            if self._held(chain[pieces - 1]):
                 coming = max(coming, rows)
         spared = 0 if found is None else found.rows
         return Soon(found) if coming - spared >= LEAST_ROWS else found
@@ -101,7 +103,7 @@ class PromptCache:
         """
         size = len(tokens) * self._row_bytes
         chain = self._chain(tokens)
-        if len(chain) * self._piece < LEAST_ROWS or size > self.limit_bytes or chain[-1] in self._having:
+        if len(chain) * self._piece < LEAST_ROWS or size > self.limit_bytes or self._held(chain[-1]):
             return None
         dropped = self._room(size, chain)
         if dropped is None:
@@ -132,7 +134,8 @@ class PromptCache:
 
     def _room(self, size: int, chain: tuple[bytes, ...]) -> list[Entry] | None:
         """What goes for a new entry: all that it holds as well, then the least used. None where that is too little."""
-        going = {tip.key: tip for digest in chain if (tip := self._tips.get(digest)) and self._whole(tip)}
+        held = () if self._exact else chain
+        going = {tip.key: tip for digest in held if (tip := self._tips.get(digest)) and self._whole(tip)}
         kept = self.kept_bytes - sum(entry.bytes for entry in going.values())
         for key, entry in self._entries.items():
             if kept + size <= self.limit_bytes:
@@ -155,7 +158,14 @@ class PromptCache:
         """Every rank has its part."""
         return len(entry.acked) == self._world
 
+    def _held(self, digest: bytes) -> bool:
+        """Some state serves for this prefix, or will once it is acknowledged."""
+        return digest in (self._tips if self._exact else self._having)
+
     def _usable(self, digest: bytes) -> Entry | None:
+        if self._exact:
+            tip = self._tips.get(digest)
+            return tip if tip is not None and self._whole(tip) else None
         return next(filter(self._whole, self._having.get(digest, {}).values()), None)
 
     def _chain(self, tokens: Items[int]) -> tuple[bytes, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from ropeway.engines.base import Engine, EngineError, Logits
+from ropeway.engines.base import Engine, EngineError, Logits, ReadsTokens
 from ropeway.stage.slots import SlotTable
 from ropeway.stage.work import Drop, Keep, Operation, Part, Release, Restore, Save, StageWork
 from ropeway.wire import CacheAck, Plan
@@ -23,6 +23,8 @@ class Stage:
         self._table = SlotTable(c.parallel, c.context, c.kv_rows, chunk=c.chunk, max_rows=c.max_rows)
         self._kept: dict[bytes, bytes] = {}
         self._acks: list[CacheAck] = []
+        self._reader = engine if isinstance(engine, ReadsTokens) else None
+        self._tokens: Sequence[int] = ()
 
     @property
     def held_rows(self) -> int:
@@ -37,6 +39,7 @@ class Stage:
     def begin(self, plan: Plan) -> StageWork:
         """Judge a plan and do what comes before its rows. Raises ProtocolError (the plan's fault) or EngineError."""
         self.forward_ns = 0
+        self._tokens = plan.tokens
         work = self._table.apply(plan)
         self._acks = [ack for operation in work.before if (ack := self._do(operation)) is not None]
         return work
@@ -55,12 +58,14 @@ class Stage:
     def forward(self, part: Part, rows: memoryview, out: memoryview, wanted: Sequence[int] | None = None) -> None:
         """Run a part; `out` gets every row, or just the rows `wanted` where this stage has the last layer."""
         started = time.perf_counter_ns()
+        self._tell(part)
         self.engine.forward(part.spans, rows, out, wanted)
         self.forward_ns += time.perf_counter_ns() - started
 
     def forward_head(self, part: Part, rows: memoryview) -> Logits:
         """Run a part and the head over the rows that the plan wants back: [returned, vocabulary]."""
         started = time.perf_counter_ns()
+        self._tell(part)
         logits = self.engine.forward_head(part.spans, rows, part.returns)
         self.forward_ns += time.perf_counter_ns() - started
         return logits
@@ -71,6 +76,11 @@ class Stage:
         logits = self.engine.head(part.spans, rows, part.returns)
         self.forward_ns += time.perf_counter_ns() - started
         return logits
+
+    def _tell(self, part: Part) -> None:
+        """Give the engine a part's token ids, where the plan has some."""
+        if self._reader is not None and self._tokens:
+            self._reader.take_tokens(self._tokens[part.start : part.start + part.rows])
 
     def _do(self, operation: Operation) -> CacheAck | None:
         match operation:

@@ -1,0 +1,97 @@
+"""Attention of a batch: stream by stream over its own keys and values, each by the call that transformers would make.
+
+So the bits of a stream that runs alone are those of transformers with the same rows a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from ropeway.engines.torch.batch import Batch, Stretch
+from ropeway.engines.torch.family import window
+from ropeway.engines.torch.slot import GRAIN
+
+Core = Callable[..., tuple[Tensor, Tensor | None]]
+
+ROWS_APART: Final = GRAIN - 1
+"""In invariant mode blocks of at most so many rows attend row by row, as they would one round after another."""
+
+
+class Attention:
+    """The attention function of one model, registered with transformers under `name`."""
+
+    def __init__(self, name: str, config: Any, eager: Core | None, *, invariant: bool) -> None:
+        self._config = config
+        self._eager = eager
+        self._invariant = invariant
+        AttentionInterface.register(name, self)
+
+    def __call__(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        batch: Batch | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None]:
+        """Rows [1, heads, rows, width] in, [1, rows, heads, width] out."""
+        if batch is None:
+            return self._core(module, query, key, value, attention_mask, kwargs), None
+        layer = int(module.layer_idx)
+        reach = window(self._config, layer)
+        outputs = [self._span(module, query, stretch, layer, reach, batch, kwargs) for stretch in batch.spans]
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
+
+    def _span(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        stretch: Stretch,
+        layer: int,
+        reach: int | None,
+        batch: Batch,
+        kwargs: dict[str, Any],
+    ) -> Tensor:
+        kept = stretch.slot.attention[layer]
+        if self._invariant and 1 < stretch.rows <= ROWS_APART:
+            outputs = []
+            for row in range(stretch.rows):
+                end = stretch.first + row + 1
+                begin = 0 if reach is None else max(0, end - reach)
+                keys, values = kept.keys.read()[..., begin:end, :], kept.values.read()[..., begin:end, :]
+                at = stretch.start + row
+                outputs.append(self._core(module, query[:, :, at : at + 1], keys, values, None, kwargs))
+            return torch.cat(outputs, dim=1)
+        begin = 0 if reach is None else max(0, stretch.first - reach + 1)
+        keys, values = kept.keys.read(begin), kept.values.read(begin)
+        mask = None
+        if self._needs_mask(stretch, reach, keys.shape[-2]):
+            mask = batch.mask(stretch, begin, reach)
+        return self._core(module, query[:, :, stretch.start : stretch.stop], keys, values, mask, kwargs)
+
+    def _needs_mask(self, stretch: Stretch, reach: int | None, columns: int) -> bool:
+        """As transformers' `_ignore_causal_mask_sdpa`, the other way round: bits depend on whether there is a mask."""
+        if self._eager is not None:
+            return True
+        if reach is not None and columns >= reach and not self._invariant:
+            return True
+        return stretch.rows > 1 and stretch.first > 0
+
+    def _core(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+    ) -> Tensor:
+        if self._eager is None:
+            output, _ = sdpa_attention_forward(module, query, key, value, mask, **kwargs)
+            return output
+        if mask is not None:
+            mask = torch.where(mask, query.new_zeros(()), torch.finfo(query.dtype).min)
+        output, _ = self._eager(module, query, key, value, mask, **kwargs)
+        return output

@@ -1,0 +1,106 @@
+"""Parts of a layer that see one stream at a time, put in the place of the library's own modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ropeway.engines.torch.batch import Batch, Stretch
+from ropeway.engines.torch.caches import BatchCache, StreamCache
+
+FullPositions = Callable[[int], tuple[Tensor, Tensor]]
+"""Cosines and sines of the positions 0..n of a stream."""
+
+
+class Mixer(nn.Module):
+    """A gated DeltaNet. `apart`: blocks of fewer rows than a chunk run row by row, as they would one after another."""
+
+    def __init__(self, inner: nn.Module, layer: int, *, apart: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self._layer = layer
+        self._apart = apart
+
+    def forward(self, hidden_states: Tensor, cache: BatchCache, batch: Batch, **_: Any) -> Tensor:
+        """Rows [1, rows, width] of all streams in, the same out."""
+        outputs = [self._call(hidden_states[:, call.start : call.stop], call) for call in batch.calls]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+
+    def _call(self, rows: Tensor, stretch: Stretch) -> Tensor:
+        call = stretch.call
+        assert call is not None
+        stretch.slot.enter(call, self._layer)
+        cache = StreamCache(stretch)
+        if call.replays is not None:
+            call.replays.append(lambda count: _drop(self._run(rows[:, :count], cache)))
+        return self._run(rows, cache)
+
+    def _run(self, rows: Tensor, cache: StreamCache) -> Tensor:
+        if 1 < rows.shape[1] <= self._apart:
+            return torch.cat([self.inner(rows[:, i : i + 1], cache=cache) for i in range(rows.shape[1])], dim=1)
+        output: Tensor = self.inner(rows, cache=cache)
+        return output
+
+
+class TokenReader(nn.Module):
+    """A part of a layer that reads token ids beside its rows (qwen4_exp's PLE)."""
+
+    def __init__(self, inner: nn.Module, layer: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self._layer = layer
+
+    def forward(self, hidden_states: Tensor, input_ids: Tensor, cache: BatchCache, conv_mask: None = None) -> Tensor:
+        """Rows [1, rows, planes * width] and ids [1, rows] of all streams in, rows out."""
+        outputs = [
+            self._call(hidden_states[:, call.start : call.stop], input_ids[:, call.start : call.stop], call)
+            for call in cache.batch.calls
+        ]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+
+    def _call(self, rows: Tensor, ids: Tensor, stretch: Stretch) -> Tensor:
+        call = stretch.call
+        assert call is not None
+        stretch.slot.enter(call, self._layer)
+        cache = StreamCache(stretch)
+        if call.replays is not None:
+            call.replays.append(lambda count: _drop(self.inner(rows[:, :count], ids[:, :count], cache)))
+        output: Tensor = self.inner(rows, ids, cache)
+        return output
+
+
+class IndexedAttention(nn.Module):
+    """Attention that chooses among all positions of its stream: it wants their cosines, and a mask whatever happens."""
+
+    def __init__(self, inner: nn.Module, positions: FullPositions) -> None:
+        super().__init__()
+        self.inner = inner
+        self._positions = positions
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: None,
+        cache: BatchCache,
+        batch: Batch,
+        **_: Any,
+    ) -> tuple[Tensor, None]:
+        """Rows [1, rows, width] of all streams in, the same out."""
+        outputs = []
+        for stretch in batch.spans:
+            output, _weights = self.inner(
+                hidden_states[:, stretch.start : stretch.stop],
+                self._positions(stretch.end),
+                attention_mask=batch.mask(stretch, 0, None),
+                cache=StreamCache(stretch),
+            )
+            outputs.append(output)
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
+
+
+def _drop(_: Tensor) -> None:
+    """A rollback runs rows again for the state that they leave; their output is known."""

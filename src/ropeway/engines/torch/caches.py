@@ -1,0 +1,93 @@
+"""What transformers' modules take for their cache: ours, by stream. Only what the modules of our families call.
+
+`BatchCache` takes the keys and values of all streams' rows at once and keeps each with its stream; the attention that
+follows reads them there (attention.py). `StreamCache` is one stream's, for the modules that see one stream at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ropeway.engines.torch.batch import Batch, Stretch
+from ropeway.engines.torch.slot import KeyValues, Recurrent, copied
+
+
+class BatchCache:
+    """Keys and values of the rows of a batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
+        """Keep the rows' keys and values, [1, heads, rows, width], each with its stream; gives them back."""
+        for stretch in self.batch.spans:
+            kept = stretch.slot.attention.setdefault(layer, KeyValues())
+            kept.keys.append(keys[:, :, stretch.start : stretch.stop], stretch.slot.context)
+            kept.values.append(values[:, :, stretch.start : stretch.stop], stretch.slot.context)
+        return keys, values
+
+
+class StreamCache:
+    """One stream's states while one stretch of its rows runs."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self._stretch = stretch
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
+        """Keep keys and values; gives all that the stream has."""
+        kept = self._kept(layer)
+        kept.keys.append(keys, self._stretch.slot.context)
+        kept.values.append(values, self._stretch.slot.context)
+        return kept.keys.read(), kept.values.read()
+
+    def update_indexer(self, keys: Tensor, layer: int) -> Tensor:
+        """Keep an indexer's keys, [1, rows, width]; gives all that the stream has."""
+        kept = self._kept(layer)
+        kept.index.append(keys, self._stretch.slot.context)
+        return kept.index.read()
+
+    def get_conv_state(self, layer: int, state_idx: int = 0) -> Tensor | None:
+        """The last inputs of a convolution; the module may write to them."""
+        state = self._state(layer)
+        held = state.conv.get(state_idx)
+        if held is not None:
+            held = state.conv[state_idx] = copied(held)
+        return held
+
+    def update_conv_state(
+        self, inputs: Tensor, layer: int, state_idx: int = 0, conv_kernel_size: int | None = None
+    ) -> Tensor:
+        """Keep the last `conv_kernel_size` inputs, [1, channels, rows]; gives them with those before."""
+        state = self._state(layer)
+        held = state.conv.get(state_idx)
+        size = inputs.shape[-1] if conv_kernel_size is None else conv_kernel_size
+        if held is not None:
+            inputs = torch.cat([held, inputs], dim=-1)
+        elif inputs.shape[-1] < size:
+            inputs = torch.nn.functional.pad(inputs, (size - inputs.shape[-1], 0))
+        state.conv[state_idx] = copied(inputs[..., -size:])
+        return inputs
+
+    def get_recurrent_state(self, layer: int, state_idx: int = 0) -> Tensor | None:
+        """The matrix of each head."""
+        assert state_idx == 0
+        return self._state(layer).matrix
+
+    def update_recurrent_state(self, matrix: Tensor, layer: int, state_idx: int = 0) -> Tensor:
+        """Keep the matrix of each head."""
+        assert state_idx == 0
+        self._state(layer).matrix = matrix
+        return matrix
+
+    def is_recording_past(self, _layer: int) -> bool:
+        """Rollbacks are ours (slot.py)."""
+        return False
+
+    def _kept(self, layer: int) -> KeyValues:
+        return self._stretch.slot.attention.setdefault(layer, KeyValues())
+
+    def _state(self, layer: int) -> Recurrent:
+        return self._stretch.slot.states.setdefault(layer, Recurrent())

@@ -1,0 +1,264 @@
+"""torch as an engine: layers of a safetensors directory, or of a GGUF, by transformers' own modules.
+
+The whole model is a stage with every layer, the embeddings and the head. Rows leave in the dtype that the layers
+compute in, unless the layout says otherwise; then they are converted here, at the edge.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropeway.engines.base import NO_STATES, Capacities, EngineConfig, EngineError, Logits, Span
+from ropeway.engines.torch.batch import make_batch
+from ropeway.engines.torch.family import Family, family_of, layer_type
+from ropeway.engines.torch.model import StageModel
+from ropeway.engines.torch.saving import dump_slot, load_slot
+from ropeway.engines.torch.slot import Slot
+from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source, open_source
+from ropeway.types import Backend, Boundary, EngineKind, KvDtype, RowDtype
+
+_TORCH: Final = {RowDtype.F32: torch.float32, RowDtype.F16: torch.float16, RowDtype.BF16: torch.bfloat16}
+_KV: Final = {RowDtype.F32: KvDtype.F32, RowDtype.F16: KvDtype.F16, RowDtype.BF16: KvDtype.BF16}
+
+
+class TorchEngine:
+    """Layers first..end of a checkpoint. Raises EngineError or CheckpointError when it cannot be loaded.
+
+    `pack` forces packed matrices (True) or plain ones (False); None packs where that can be.
+    """
+
+    kind = EngineKind.TORCH
+
+    def __init__(self, config: EngineConfig, *, pack: bool | None = None) -> None:
+        self._config = config
+        self._pack = pack
+        self._source: Source = open_source(Path(config.model))
+        self._family: Family = family_of(str(self._source.config.model_type))
+        model = self._source.config
+        self._device = _device(config.device)
+        self._row_dtype = _compute_dtype(config, model)
+        planes = self._family.planes(model)
+        self.boundary = config.boundary or Boundary(int(model.hidden_size), planes, self._row_dtype)
+        if (self.boundary.hidden, self.boundary.planes) != (int(model.hidden_size), planes):
+            raise EngineError(
+                f"boundary: the layout sends {self.boundary.planes} planes of {self.boundary.hidden} values, "
+                f"this model has {planes} of {model.hidden_size}"
+            )
+        if not 0 <= config.first < config.end <= int(model.num_hidden_layers):
+            raise EngineError(f"layers {config.first}..{config.end} are not in this model of {model.num_hidden_layers}")
+        self.kv_dtype = _KV[self._row_dtype]
+        self.backend = _backend(self._device)
+        layers = range(config.first, config.end)
+        recurrent = any(layer_type(model, layer) == "linear_attention" for layer in layers)
+        self.capacities = Capacities(
+            chunk=config.chunk,
+            max_rows=max(config.context, config.chunk),
+            parallel=config.parallel,
+            context=config.context,
+            kv_rows=config.context * config.parallel,
+            states=config.parallel if recurrent else NO_STATES,
+        )
+        self.weights_bytes = self._held_bytes(layers)
+        self._model: StageModel | None = None
+        self._slots: list[Slot] = []
+        self._tokens: Sequence[int] = ()
+
+    def load(self) -> None:
+        """Map the stage's weights, pack its matrices, and run a row once."""
+        config = self._config
+        torch.set_num_threads(config.threads or _cores())
+        with _named("could not be loaded"):
+            self._model = StageModel(
+                self._source,
+                self._family,
+                range(config.first, config.end),
+                embed=config.embed,
+                head=config.head,
+                dtype=_TORCH[self._row_dtype],
+                device=self._device,
+                invariant=config.invariant,
+                pack=self._pack,
+            )
+        self._slots = [Slot(config.context) for _ in range(config.parallel)]
+        self._warm()
+
+    @property
+    def _loaded(self) -> StageModel:
+        assert self._model is not None, "the engine is not loaded"
+        return self._model
+
+    def _warm(self) -> None:
+        """Run one row, so that the first request does not pay for the first touch of every weight."""
+        rows = memoryview(bytearray(self.boundary.row_bytes()))
+        self.take_tokens([0])
+        self.forward([Span(0, 0, 1)], rows, memoryview(bytearray(len(rows))))
+        self.release(0)
+        if self._config.head:
+            self.head([Span(0, 0, 1)], rows, [0])
+
+    def take_tokens(self, tokens: Sequence[int]) -> None:
+        """The token ids of the next forward's rows, for families whose layers read them."""
+        self._tokens = tokens
+
+    def embed(self, tokens: Sequence[int], out: memoryview) -> None:
+        """Write the embedding rows of `tokens` into `out`."""
+        if not self._config.embed:
+            raise EngineError("this stage was loaded without the embeddings")
+        with torch.inference_mode():
+            self._write(self._loaded.embed(tokens), out)
+
+    def forward(
+        self, spans: Sequence[Span], rows: memoryview, out: memoryview, wanted: Sequence[int] | None = None
+    ) -> None:
+        """Run the layers; `out` gets the last layer's output rows, all or those `wanted`."""
+        with torch.inference_mode(), _named("could not compute"):
+            result = self._run(spans, rows)
+            self._write(result if wanted is None else result[:, list(wanted)], out)
+
+    def forward_head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
+        """Run the layers and the head over the rows `wanted`."""
+        if not self._config.head:
+            raise EngineError("this stage does not hold the last layer and the head together")
+        with torch.inference_mode(), _named("could not compute"):
+            return self._logits(self._run(spans, rows)[:, list(wanted)])
+
+    def head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
+        """Norm and output matrix over the rows `wanted` of a part."""
+        if not self._config.head:
+            raise EngineError("this stage was loaded without a head of its own")
+        with torch.inference_mode(), _named("could not compute"):
+            return self._logits(self._read(rows, len(wanted)))
+
+    def keep(self, slot: int, length: int) -> None:
+        """Forget the slot's positions from `length` on."""
+        with torch.inference_mode():
+            self._slots[slot].keep(length)
+
+    def release(self, slot: int) -> None:
+        """Forget all of the slot."""
+        self._slots[slot] = Slot(self._config.context)
+
+    def save(self, slot: int) -> bytes:
+        """The slot's state."""
+        with torch.inference_mode():
+            return dump_slot(self._slots[slot])
+
+    def restore(self, slot: int, state: bytes) -> None:
+        """Put a saved state into an empty slot."""
+        with torch.inference_mode():
+            self._slots[slot] = load_slot(state, self._config.context, self._device)
+
+    def close(self) -> None:
+        """Let go of the weights and the states."""
+        self._model = None
+        self._slots = []
+
+    def _run(self, spans: Sequence[Span], rows: memoryview) -> Tensor:
+        model = self._loaded
+        count = sum(span.rows for span in spans)
+        for span in spans:
+            if self._slots[span.slot].position != span.first:
+                raise EngineError(
+                    f"slot {span.slot} stands at position {self._slots[span.slot].position}, not at {span.first}"
+                )
+        tokens, self._tokens = self._tokens, ()
+        if model.reads_tokens and len(tokens) != count:
+            raise EngineError(f"layers of this stage read token ids; {len(tokens)} came for {count} rows")
+        batch = make_batch(
+            spans, self._slots, tokens if model.reads_tokens else (), self._device, recurrent=model.recurrent
+        )
+        result = model.run(self._read(rows, count), batch)
+        for span in spans:
+            self._slots[span.slot].end(span.first + span.rows)
+        return result
+
+    def _read(self, rows: memoryview, count: int) -> Tensor:
+        """Rows as they came, plane after plane, to [1, count, planes * width] in the dtype of the layers."""
+        boundary = self.boundary
+        if not count:
+            return torch.empty((1, 0, boundary.planes * boundary.hidden), dtype=_TORCH[self._row_dtype])
+        size = count * boundary.row_bytes()
+        raw = torch.frombuffer(bytearray(rows[:size]), dtype=_TORCH[boundary.row_dtype])
+        planes = raw.view(boundary.planes, count, boundary.hidden).permute(1, 0, 2).reshape(1, count, -1)
+        return planes.to(self._device, _TORCH[self._row_dtype])
+
+    def _write(self, rows: Tensor, out: memoryview) -> None:
+        """The other way round; the bytes are all there when it returns."""
+        boundary = self.boundary
+        if not rows.shape[1]:
+            return
+        planes = rows[0].view(-1, boundary.planes, boundary.hidden).permute(1, 0, 2)
+        target = torch.frombuffer(out, dtype=_TORCH[boundary.row_dtype])
+        target.view(planes.shape).copy_(planes)
+
+    def _logits(self, rows: Tensor) -> Logits:
+        if not rows.shape[1]:
+            return np.empty((0, self._loaded.vocabulary), np.float32)
+        logits: Logits = self._loaded.logits(rows).cpu().numpy()
+        return logits
+
+    def _held_bytes(self, layers: range) -> int:
+        total = sum(self._source.layer_bytes(layer) for layer in layers)
+        if self._config.embed:
+            total += self._source.weight_bytes(EMBEDDINGS)
+        if self._config.head:
+            total += self._source.weight_bytes(EMBEDDINGS if self._source.tied else HEAD)
+        return total
+
+
+def _compute_dtype(config: EngineConfig, model: object) -> RowDtype:
+    """What the layers compute in: as asked for, else the checkpoint's own; for a GGUF, which has none, the layout's."""
+    label = config.dtype or {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(
+        str(getattr(model, "dtype", None)).removeprefix("torch."), ""
+    )
+    if not label:
+        return config.boundary.row_dtype if config.boundary is not None else RowDtype.F32
+    found = [dtype for dtype in RowDtype if dtype.label == label]
+    if not found:
+        raise EngineError(f"dtype: {label!r} is none of {', '.join(dtype.label for dtype in RowDtype)}")
+    return found[0]
+
+
+def _device(name: str) -> torch.device:
+    if name:
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise EngineError(f"device: {name!r} is none that torch knows") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
+
+
+def _backend(device: torch.device) -> Backend:
+    match device.type:
+        case "cpu":
+            return Backend.CPU
+        case "cuda":
+            return Backend.ROCM if torch.version.hip else Backend.CUDA
+        case "mps":
+            return Backend.METAL
+        case _:
+            return Backend.OTHER
+
+
+def _cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Turn torch's errors (memory, devices) into an EngineError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise EngineError(f"torch {what}: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,195 @@
+"""A stage's part of a model: transformers' own modules for its layers, loaded one by one, called one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ropeway.engines.base import EngineError
+from ropeway.engines.torch.attention import Attention
+from ropeway.engines.torch.batch import Batch
+from ropeway.engines.torch.by_stream import IndexedAttention, Mixer, TokenReader
+from ropeway.engines.torch.caches import BatchCache
+from ropeway.engines.torch.family import Family, layer_type
+from ropeway.engines.torch.packing import can_pack, replace_linears, replaced
+from ropeway.engines.torch.slot import GRAIN
+from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source
+from ropeway.engines.torch.tables import ShardedTable
+
+_STRETCHED: Final = ("dynamic", "longrope")
+"""RoPE whose frequencies depend on how long a stream is; streams of a batch share them here."""
+
+
+class StageModel:
+    """Layers first..end of `source`, with the embeddings and the head where asked. Raises CheckpointError.
+
+    `pack` says whether matrices are packed where that can be; None: yes.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        family: Family,
+        layers: range,
+        *,
+        embed: bool,
+        head: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+        invariant: bool = False,
+        pack: bool | None = None,
+    ) -> None:
+        self.config = config = source.config
+        self._family, self._source, self._dtype, self._device = family, source, dtype, device
+        self._invariant = invariant
+        self._pack = pack is not False and can_pack(device, dtype)
+        attention = f"ropeway_{id(self):x}"
+        config._attn_implementation = attention
+        config._experts_implementation = "eager"
+        self._attention = Attention(attention, config, family.eager, invariant=invariant)
+        self._check_rope()
+        self._rotary = family.rotary(config).to(device)
+        self.planes = family.planes(config)
+        self.width = int(config.hidden_size)
+        self._types = {layer: layer_type(config, layer) for layer in layers}
+        self.layers = {layer: self._layer(layer) for layer in layers}
+        self._table = self._weight(EMBEDDINGS, self._table_shape(), self._dtype) if embed else None
+        self._final: nn.Module | None = None
+        self._head: nn.Module | None = None
+        if head:
+            self._final = self._final_norm()
+            self._head = self._output()
+
+    @property
+    def recurrent(self) -> bool:
+        """Some layer of this stage keeps a state that cannot be cut."""
+        return any(kind == "linear_attention" for kind in self._types.values())
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Some layer of this stage reads token ids."""
+        return any(self._family.tokens(self.config, layer) for layer in self.layers)
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the output matrix."""
+        return int(self.config.vocab_size)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """The rows of `tokens`, [1, n, planes * width]. Raises ValueError for an id outside the vocabulary."""
+        assert self._table is not None
+        if tokens and not 0 <= min(tokens) <= max(tokens) < self._table.shape[0]:
+            raise ValueError(f"tokens: an id is outside the vocabulary of {self._table.shape[0]}")
+        ids = torch.tensor([list(tokens)], dtype=torch.long, device=self._device)
+        rows = functional.embedding(ids, self._table)
+        if self._family.embed_scale is not None:
+            rows = rows * torch.tensor(self._family.embed_scale(self.config)).to(rows.dtype)
+        return rows.repeat(1, 1, self.planes) if self.planes > 1 else rows
+
+    def run(self, rows: Tensor, batch: Batch) -> Tensor:
+        """The layers over rows [1, n, planes * width]."""
+        cache = BatchCache(batch)
+        turned: dict[str, tuple[Tensor, Tensor]] = {}
+        extra = {"ple_input_ids": batch.tokens} if batch.tokens is not None else {}
+        for layer, module in self.layers.items():
+            kind = self._types[layer]
+            if kind not in turned:
+                turned[kind] = self._family.rotate(self._rotary, rows, batch.positions, kind)
+            rows = module(
+                rows,
+                position_embeddings=turned[kind],
+                attention_mask=None,
+                position_ids=batch.positions,
+                cache=cache,
+                batch=batch,
+                **extra,
+            )
+        return rows
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """What the head makes of rows [1, n, planes * width]: [n, vocabulary], f32."""
+        assert self._final is not None
+        assert self._head is not None
+        output: Tensor = self._head(self._final(rows))[0].float()
+        return output
+
+    def _layer(self, layer: int) -> nn.Module:
+        with torch.device("meta"):
+            module = self._family.layer(self.config, layer)
+        self._fill(module, f"layers.{layer}.")
+        replace_linears(module, pack=self._pack, invariant=self._invariant)
+        for part in self._family.by_stream:
+            inner = getattr(module, part, None)
+            if isinstance(inner, nn.Module):
+                module.register_module(part, self._by_stream(part, inner, layer))
+        return module.eval()
+
+    def _by_stream(self, part: str, inner: nn.Module, layer: int) -> nn.Module:
+        match part:
+            case "linear_attn":
+                return Mixer(inner, layer, apart=GRAIN - 1 if self._invariant else 0)
+            case "ple":
+                return TokenReader(inner, layer)
+            case _:
+                return IndexedAttention(inner, partial(self._all_positions, self._types[layer]))
+
+    def _all_positions(self, kind: str, count: int) -> tuple[Tensor, Tensor]:
+        rows = torch.empty(0, dtype=self._dtype, device=self._device)
+        return self._family.rotate(self._rotary, rows, torch.arange(count, device=self._device)[None], kind)
+
+    def _final_norm(self) -> nn.Module:
+        with torch.device("meta"):
+            module = self._family.final(self.config)
+        self._fill(module, f"{self._family.final_name}.")
+        replace_linears(module, pack=self._pack, invariant=self._invariant)
+        return module.eval()
+
+    def _output(self) -> nn.Module:
+        with torch.device("meta"):
+            linear = nn.Linear(self.width, self.vocabulary, bias=False)
+        if self._source.tied:
+            table = self._table
+            matrix = self._weight(EMBEDDINGS, self._table_shape(), self._dtype) if table is None else table
+        else:
+            matrix = self._weight(HEAD, linear.weight.shape, self._dtype)
+        linear.weight = nn.Parameter(matrix, requires_grad=False)
+        return replaced(linear, pack=self._pack, invariant=self._invariant)
+
+    def _table_shape(self) -> torch.Size:
+        return torch.Size((self.vocabulary, self.width))
+
+    def _fill(self, module: nn.Module, prefix: str) -> None:
+        """Put the checkpoint's weights in the place of meta ones, in the dtype that rows have here."""
+        for name, child in list(module.named_modules()):
+            inside = f"{prefix}{name}." if name else prefix
+            if type(child) is nn.Embedding and (shards := self._source.shards(inside + "weight")):
+                parent, _, leaf = name.rpartition(".")
+                module.get_submodule(parent).register_module(
+                    leaf, ShardedTable(shards, child.weight.shape, self._dtype)
+                )
+                continue
+            for own, parameter in list(child.named_parameters(recurse=False)):
+                dtype = torch.float32 if self._stays_float32(inside) else self._dtype
+                weight = self._weight(inside + own, parameter.shape, dtype)
+                child.register_parameter(own, nn.Parameter(weight, requires_grad=False))
+            for own, buffer in list(child.named_buffers(recurse=False)):
+                child.register_buffer(own, self._weight(inside + own, buffer.shape, buffer.dtype))
+
+    def _stays_float32(self, inside: str) -> bool:
+        return inside.rstrip(".").rpartition(".")[2] in self._family.float32
+
+    def _weight(self, name: str, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        weight = self._source.tensor(name, shape)
+        return weight.to(self._device, dtype if weight.is_floating_point() else weight.dtype)
+
+    def _check_rope(self) -> None:
+        parameters = getattr(self.config, "rope_parameters", None) or {}
+        nested = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]
+        for one in nested:
+            if one.get("rope_type", "default") in _STRETCHED:
+                raise EngineError(f"RoPE of the kind {one['rope_type']} cannot be run with several streams in a batch")
