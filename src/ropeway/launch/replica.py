@@ -59,7 +59,7 @@ _log = logging.getLogger("ropeway.replica")
 class ReplicaOptions:
     """How a replica serves: requests that may wait, memory for the prompt cache, rounds at once, restarts in a row.
 
-    `pause_s` goes before the first restart, twice as much before each further one.
+    `pause_s` goes before the first restart, twice as much before each further one, but no more than `longest_pause_s`.
     """
 
     queue: int = 64
@@ -67,6 +67,7 @@ class ReplicaOptions:
     groups: int = 1
     restarts: int = 5
     pause_s: float = 0.5
+    longest_pause_s: float = LONGEST_PAUSE_S
     model_id: str = ""
     draft: DraftOptions = field(default_factory=DraftOptions)
 
@@ -118,6 +119,16 @@ class Replica:
             self._thread.join(LEAVE_S)
         if not self._thread.is_alive():
             self._speech.close()
+
+    def place_again(self, why: str, limit_s: float = DRAIN_S) -> None:
+        """Take no requests for a while, let the running ones end within `limit_s`, and open a ring anew."""
+        ring = self._ring
+        if ring is None or self._board.state is not ServiceState.READY:
+            return  # there is none, and the next one is placed by what is there then
+        self._board.become(ServiceState.RESTARTING, why)
+        self._inbox.wait_empty(limit_s)
+        if ring is self._ring:
+            ring.stop()
 
     # What the API asks for
 
@@ -186,7 +197,8 @@ class Replica:
                     self._lose(ServiceState.FAILED, f"given up after {tries - 1} restarts; the last: {why}")
                     return
                 self._lose(ServiceState.RESTARTING, why)
-                self._draining.wait(min(LONGEST_PAUSE_S, self._options.pause_s * 2 ** (tries - 1)))
+                pause_s = self._options.pause_s * 2 ** min(tries - 1, 16)
+                self._draining.wait(min(self._options.longest_pause_s, pause_s))
         finally:
             # Whatever it was that ended this thread, nobody is left to wait for it.
             self._lose(ServiceState.FAILED, self._board.detail or "the serving loop has ended")
@@ -266,6 +278,7 @@ class Replica:
         limit = self._options.cache_bytes if not rank0.recurrent or piece == rank0.grain else 0
         cache = PromptCache(layout.world, piece, row_bytes, limit, exact=rank0.recurrent)
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
+        self._board.show(layout)
         self._board.attach(_cards(rank0), cache, chooser.jobs, None if drafting is None else drafting.figures)
         return runner
 

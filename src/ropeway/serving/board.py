@@ -91,6 +91,11 @@ class Board:
             if self.state is not ServiceState.DRAINING:
                 self._status = (state, detail)
 
+    def show(self, layout: Layout) -> None:
+        """The next ring's layout, before it is attached."""
+        self._layout = layout
+        self.placement = f"rw-{layout.fingerprint().hex()[:12]}"
+
     def attach(
         self,
         cards: tuple[StageCard, ...],
