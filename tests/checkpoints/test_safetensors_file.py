@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.safetensors_file import Dtype, SafetensorsFile, parse_header
 from tiny_safetensors import encode
 
-TENSORS = {
+TENSORS: dict[str, npt.NDArray[Any]] = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),
     "b": np.array([7], np.int64),
     "empty": np.zeros((0, 4), np.float16),

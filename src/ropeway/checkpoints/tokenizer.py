@@ -60,7 +60,7 @@ class DirectoryVocabulary:
             return self._control[token].encode() if special else b""
         if token in self._spelled:
             return self._spelled[token].encode()
-        text = self._tokenizer.id_to_token(token)
+        text: str | None = self._tokenizer.id_to_token(token)
         if text is None:
             return b""
         if self._bytes is not None:
