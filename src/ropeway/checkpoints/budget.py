@@ -89,7 +89,8 @@ def kept_files(cache: Path) -> list[Kept]:
 def make_room(cache: Path, nbytes: int, limit: int | None = None, keep: Collection[Path] = ()) -> list[Path]:
     """Let `nbytes` more fit into the cache's limit (the environment's unless given); gives what was removed.
 
-    What is in use stays, and so do the files and directories of `keep`. Raises CheckpointError when they do not fit though everything unused is gone, ValueError for a limit that is none.
+    What is in use stays, and so do the files and directories of `keep`. Raises CheckpointError when they do not fit
+    though everything unused is gone, ValueError for a limit that is none.
     """
     limit = cache_limit() if limit is None else limit
     if limit is None or nbytes <= 0:
@@ -106,8 +107,8 @@ def make_room(cache: Path, nbytes: int, limit: int | None = None, keep: Collecti
                 removed.append(file.path)
     if used + nbytes > limit:
         raise CheckpointError(
-            f"{cache}: the cache may take {_size(limit)}; {_size(nbytes)} more do not fit beside {_size(used)} that are "
-            f"kept or in use; raise {LIMIT} or --cache-limit"
+            f"{cache}: the cache may take {_size(limit)}; {_size(nbytes)} more do not fit beside {_size(used)} that "
+            f"are kept or in use; raise {LIMIT} or --cache-limit"
         )
     return removed
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ropeway.checkpoints.demo import DEMO, resolve_model
 from ropeway.checkpoints.families import kv_row_bytes, layer_count
+from ropeway.checkpoints.fetch.spec import is_remote
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.checkpoints.identity import checkpoint_identity
 from ropeway.types import Boundary, RowDtype
@@ -72,14 +73,14 @@ class GgufCheckpoint:
 
 
 def resolve_checkpoint(model: str) -> Path:
-    """The GGUF file or the directory that `model` names: a path, "demo", or hf:ORG/NAME, fetched if need be.
+    """The GGUF file or the directory that `model` names: a path, "demo", hf:ORG/NAME or a URL, fetched if need be.
 
-    Raises CheckpointError when there is no such thing or the fetch fails.
+    Raises CheckpointError when there is no such thing or the fetch fails, ValueError for a malformed name.
     """
-    if model.startswith("hf:"):
-        from ropeway.checkpoints.hf import fetch_repository
+    if is_remote(model):
+        from ropeway.checkpoints.fetch.whole import fetch_whole
 
-        return fetch_repository(model)
+        return fetch_whole(model)
     path = Path(model).expanduser()
     if model != DEMO and path.is_dir():
         return path

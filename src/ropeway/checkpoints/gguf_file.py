@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
+from ropeway.checkpoints.budget import Lease
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.ranges import Ranges
 from ropeway.checkpoints.ggml_types import GgmlType
@@ -51,7 +52,8 @@ class TensorInfo:
 class GgufFile:
     """An open GGUF file. The mapping lives as long as this object or any view taken from it.
 
-    `header_bytes`: where the first tensor may start. `held`: the bytes that are here, of a partial copy; else None.
+    `header_bytes`: where the first tensor may start. `held`: the bytes that are here, of a copy that was fetched, which
+    stays in the cache for as long as this object; else None.
     """
 
     path: Path
@@ -62,6 +64,7 @@ class GgufFile:
     tensors: dict[str, TensorInfo]
     header_bytes: int
     held: Ranges | None = None
+    lease: Lease | None = None
 
     @classmethod
     def open(cls, path: str | Path) -> GgufFile:
@@ -74,7 +77,8 @@ class GgufFile:
             raise CheckpointError(f"{path}: the file is empty") from None
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
-        return replace(parse(data, path), held=held_of(path))
+        held = held_of(path)
+        return replace(parse(data, path), held=held, lease=None if held is None else Lease(path))
 
     @property
     def architecture(self) -> str:

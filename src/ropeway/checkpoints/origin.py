@@ -1,7 +1,7 @@
 """Partial copies of checkpoints: files of the right size whose holes nobody has fetched, and the note beside them.
 
-The note, `ropeway-origin.json`, says where the files come from and which of their bytes are here, so that a hole is never
-taken for zeros.
+The note, `ropeway-origin.json`, says where the files come from and which of their bytes are here, so that a hole is
+never taken for zeros.
 """
 
 from __future__ import annotations
@@ -78,6 +78,13 @@ def require_held(path: Path, held: Ranges | None, start: int, end: int, what: st
     """Refuse to take a hole of a partial copy for data. Raises CheckpointError that names `what`."""
     if held is not None and not covers(held, start, end):
         raise CheckpointError(f"{path}: {what} is not on this machine: only a part of the checkpoint was fetched")
+
+
+def refuse_partial(path: Path) -> None:
+    """Refuse a partial copy where a whole file is needed. Raises CheckpointError."""
+    origin = origin_of(path)
+    if origin is not None and origin.files[path.name].held != ((0, origin.files[path.name].nbytes),):
+        raise CheckpointError(f"{path}: only a part of this checkpoint was fetched, and all of it is needed here")
 
 
 def _decode(raw: bytes) -> Origin:

@@ -27,7 +27,10 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A GGUF file, a directory with safetensors, hf:ORG/NAME, or: demo")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A GGUF file, a directory with safetensors, hf:ORG/NAME[:FILE], a URL, or: demo"
+    ),
 ]
 Stages = Annotated[int, typer.Option("--stages", min=1, help="How many stages of nearly equal size.")]
 Cuts = Annotated[
@@ -91,6 +94,10 @@ Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The rin
 Listen = Annotated[
     str | None,
     typer.Option("--listen", metavar="HOST:PORT", help="Listen here instead of at this rank's address in --ring."),
+]
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="This node's directory; ROPEWAY_HOME, or in the user's state directory."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 

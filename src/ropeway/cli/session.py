@@ -7,8 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from ropeway.checkpoints.checkpoint import resolve_checkpoint
+from ropeway.checkpoints.fetch.spec import is_remote
 from ropeway.cli.picture import StageView
 from ropeway.engines.llamacpp.engine import usable_cores
+from ropeway.launch.fetching import place_rank
 from ropeway.launch.keys import read_key
 from ropeway.launch.placement import Options, Placement, place
 from ropeway.launch.rank import RankSetup, leave_soon
@@ -30,7 +33,7 @@ def ring_setup(rank: int, ring: str, key: Path | None, listen: str | None) -> Ra
 
 def place_ring(options: Options, setup: RankSetup) -> Placement:
     """The placement of a ring whose addresses are given. Raises ValueError where it has another number of stages."""
-    placement = place(replace(options, stages=len(setup.addresses)))
+    placement = place_rank(replace(options, stages=len(setup.addresses)), setup.rank)
     if placement.layout.world != len(setup.addresses):
         raise ValueError(
             f"cuts: they make {placement.layout.world} stages, --ring has {len(setup.addresses)} addresses"
@@ -66,6 +69,8 @@ def place_local(options: Options, key: Path | None, listen: str | None) -> Place
     """The placement of a ring of child processes, which share this machine's cores out among them."""
     if key is not None or listen is not None:
         raise ValueError("ring: --key and --listen are for a ring over several machines (--ring)")
+    if is_remote(options.model):  # once, not in every rank's process
+        options = replace(options, model=str(resolve_checkpoint(options.model)))
     placement = place(options)
     if options.threads:
         return placement

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 
@@ -167,10 +168,8 @@ class _Writer:
         last = self._run[-1]
         self._file.seek(have)
         self._reader.givers.clear()
-        try:
+        with suppress(_Refused):
             self._reader.read(self._source, last.start + last.nbytes - self._source, self._take)
-        except _Refused:
-            pass
         return self._file.tell(), self._index
 
     def _resume(self, copy: Copy, have: int) -> None:

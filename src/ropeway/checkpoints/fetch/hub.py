@@ -81,7 +81,7 @@ def open_repository(web: Web, spec: HubSpec) -> Repository:
 
 
 def choose_gguf(spec: HubSpec, files: Sequence[str]) -> str:
-    """The GGUF file that a spec means: named, named in part, or the only one. Raises CheckpointError with the choice."""
+    """The GGUF file that a spec means: named, named in part, or the only one. Raises CheckpointError."""
     found = [name for name in files if name.endswith(".gguf")]
     if spec.file in found:
         return spec.file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +17,18 @@ from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.http import Web
 from ropeway.checkpoints.fetch.hub import choose_gguf, hub_secret, open_repository
 from ropeway.checkpoints.fetch.local import whole_file
+from ropeway.checkpoints.fetch.peer import PeerSource
 from ropeway.checkpoints.fetch.reader import Patience, Reader
 from ropeway.checkpoints.fetch.safetensors_parts import COMPANIONS, CONFIG, INDEX, MAX_COMPANION_BYTES
-from ropeway.checkpoints.fetch.source import Missing, Source
+from ropeway.checkpoints.fetch.source import Missing, Source, SourceError
 from ropeway.checkpoints.fetch.spec import HubSpec, WebSpec, parse_spec
 from ropeway.checkpoints.fetch.webfile import WebFile
 
 SINGLE: Final = "model.safetensors"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +-]{0,199}")
+
+Peer = tuple[str, Callable[[], socket.socket]]
+"""Another node: its label for people, and what connects to its exchange."""
 
 OpenFile = Callable[[str], Source]
 """Gives the source of a file beside the checkpoint's others. Raises Missing where there is none."""
@@ -57,6 +62,11 @@ class Offer:
         decisive = sorted((name, self.files[name][0].facts.key) for name in self.files if name in (CONFIG, INDEX))
         decisive += [(name, self.files[name][0].facts.key) for name in self.weights]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Each file's key: what another node needs to ask for it."""
+        return {name: sources[0].facts.key for name, sources in self.files.items()}
 
     @property
     def network_bytes(self) -> int:
@@ -103,6 +113,35 @@ def local_offer(path: Path) -> Offer:
 
         return Offer(str(path), _directory(beside, str(path), [p.name for p in path.glob("*.safetensors")], Patience()))
     return Offer(str(path), {plain_name(path.name): [whole_file(path)]})
+
+
+def peer_offer(text: str, keys: Mapping[str, str], peers: Sequence[Peer]) -> Offer:
+    """The files `keys`, by name, of the nodes that have them, each asked in turn. Raises CheckpointError for one that
+    no node has."""
+    files: dict[str, list[Source]] = {}
+    for name, key in keys.items():
+        sources: list[Source] = []
+        said = []
+        for label, connect in peers:
+            try:
+                sources.append(PeerSource(connect, key, label))
+            except SourceError as error:
+                said.append(str(error))
+        if not sources:
+            raise CheckpointError(f"{text}: no node gives {name}: {'; '.join(said) or 'there is none'}")
+        files[plain_name(name)] = sources
+    return Offer(text, files)
+
+
+def join_offers(first: Offer, *others: Offer) -> Offer:
+    """One checkpoint from several places, asked in this order; files whose content is known to be another are left."""
+    files: dict[str, Sequence[Source]] = {}
+    for name, sources in first.files.items():
+        facts = sources[0].facts
+        more = [source for other in others for source in other.files.get(name, ())]
+        same = [s for s in more if (s.facts.nbytes, s.facts.tag) == (facts.nbytes, facts.tag)]
+        files[name] = [*sources, *same]
+    return Offer(first.text, files)
 
 
 def plain_name(name: str) -> str:

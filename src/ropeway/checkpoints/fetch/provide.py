@@ -44,12 +44,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """`path` is the model for an engine: a GGUF file or a directory. `files` are all that this fetch made sure of."""
+    """`path` is the model for an engine: a GGUF file or a directory. `files` are all that this fetch made sure of.
+
+    `network_bytes` came over a network; `checked` says what the bytes were held against.
+    """
 
     path: Path
     files: tuple[Path, ...]
     network_bytes: int
-    taken: Taken
+    checked: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -84,7 +87,19 @@ class Fetch:
             path = self._safetensors(WHOLE, None)
         else:
             path = self._safetensors_layers(need)
-        return Fetched(path, tuple(dict.fromkeys(self._files)), self.offer.network_bytes, self.taken)
+        files = tuple(dict.fromkeys(self._files))
+        return Fetched(path, files, self.offer.network_bytes, self._checked(whole=need is None))
+
+    def _checked(self, *, whole: bool) -> tuple[str, ...]:
+        """What the content was held against, in words."""
+        found = ["every file's size and header"]
+        if self.vouch:
+            found.append("the SHA-256 of each tensor, as another source has it")
+        if whole and any(self._facts(name).digest for name in self.offer.files):
+            found.append("the digests of whole files that the source names")
+        elif not self.vouch and self.offer.network_bytes:
+            found.append("no digest of the weights: the source gives none for parts of a file")
+        return tuple(found)
 
     def _gguf(self, name: str, need: Need | None, *, slices: bool) -> Path:
         header = self._gguf_header(name)

@@ -38,7 +38,7 @@ class Missing(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a source says of its file. `tag` tells contents apart: "sha256:HEX" of the whole where that is known."""
+    """What a source says of its file. `tag` tells contents apart: "sha256:HEX" or "git:HEX" where that is known."""
 
     name: str
     nbytes: int
@@ -50,10 +50,10 @@ class FileFacts:
         return hashlib.sha256(f"{self.nbytes} {self.tag}".encode()).hexdigest()
 
     @property
-    def sha256(self) -> str | None:
-        """SHA-256 hex of the whole content, where the source gives one."""
+    def digest(self) -> str | None:
+        """The whole content's digest where the source gives one: SHA-256 in hex, or git's SHA-1 of a blob."""
         kind, _, value = self.tag.partition(":")
-        return value if kind == "sha256" else None
+        return value if kind in ("sha256", "git") else None
 
 
 class Source(Protocol):

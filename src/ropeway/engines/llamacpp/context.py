@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ropeway.checkpoints.budget import Lease
+from ropeway.checkpoints.origin import refuse_partial
 from ropeway.engines.base import EngineError, Logits
 from ropeway.engines.llamacpp import binding
 from ropeway.engines.llamacpp.batch import Batch
@@ -32,7 +34,9 @@ class Context:
     def __init__(self, path: Path, size: ContextSize, eval_callback: Any = None) -> None:
         llama = binding.load()
         self._llama, self._ffi, self._lib = llama, llama.ffi, llama.lib
+        refuse_partial(path)
         self._model = load_model(path, gpu_layers=size.gpu_layers)
+        self._lease = Lease(path)
         params = self._lib.llama_context_default_params()
         params.n_ctx = size.positions * size.sequences
         params.n_seq_max = size.sequences
@@ -124,6 +128,7 @@ class Context:
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
             self._context = self._ffi.NULL
+            self._lease.close()
 
 
 def load_model(path: Path, *, gpu_layers: int = 0, vocab_only: bool = False) -> Any:

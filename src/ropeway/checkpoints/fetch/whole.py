@@ -1,0 +1,19 @@
+"""A whole checkpoint from elsewhere, for rings whose ranks are all on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ropeway.checkpoints.cache import cache_directory
+from ropeway.checkpoints.fetch.bar import progress_bar
+from ropeway.checkpoints.fetch.offer import open_offer
+from ropeway.checkpoints.fetch.provide import Fetch
+
+
+def fetch_whole(model: str, cache: Path | None = None) -> Path:
+    """The GGUF file or the directory of a remote `model` in the cache, with a progress bar on stderr.
+
+    Raises CheckpointError when it cannot be fetched or stored, ValueError for a malformed name.
+    """
+    with open_offer(model) as offer, progress_bar(f"Fetching {offer.text}") as progress:
+        return Fetch(offer, cache or cache_directory(), progress=progress).provide(None).path
