@@ -26,7 +26,7 @@ from ropeway.engines.worker.messages import (
     integer,
     payload,
 )
-from ropeway.engines.worker.process import WorkerProcess
+from ropeway.engines.worker.process import STOPPED_S, WorkerProcess
 from ropeway.types import Boundary, EngineKind, RowDtype
 
 READY_S: Final = 300.0
@@ -46,7 +46,14 @@ class WorkerEngine:
 
     kind = EngineKind.WORKER
 
-    def __init__(self, config: EngineConfig, *, ready_s: float = READY_S, request_s: float = REQUEST_S) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        ready_s: float = READY_S,
+        request_s: float = REQUEST_S,
+        stopped_s: float = STOPPED_S,
+    ) -> None:
         command = shlex.split(config.worker_cmd)
         if not command:
             raise EngineError("the engine worker needs its command: --worker-cmd 'PROGRAM ARGUMENTS'")
@@ -54,7 +61,7 @@ class WorkerEngine:
         self._request_s = request_s
         self._number = 0
         self._positions: dict[int, int] = {}
-        self._process = WorkerProcess(command, environment(config))
+        self._process = WorkerProcess(command, environment(config), stopped_s=stopped_s)
         try:
             line = self._process.read_line(READY_BYTES, time.monotonic() + ready_s)
             self._ready = ready = decode_ready(line)

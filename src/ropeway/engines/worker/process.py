@@ -39,7 +39,7 @@ _WORDS_LINES: Final = 4
 class WorkerProcess:
     """One worker. Raises EngineError where it cannot be started. One thread exchanges lines; `stop` is for any."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], *, stopped_s: float = STOPPED_S) -> None:
         self.command = tuple(command)
         try:
             self._process = subprocess.Popen(
@@ -64,6 +64,7 @@ class WorkerProcess:
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
         self._rest = bytearray()
+        self._stopped_s = stopped_s
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._cause = ""
         self._lock = threading.Lock()
@@ -241,8 +242,8 @@ class WorkerProcess:
                 continue
             now = time.monotonic()
             stopped_since = now if stopped_since is None else stopped_since
-            if now - stopped_since >= STOPPED_S:
-                self._end_by(f"the worker (process {self.pid}) has been stopped for {STOPPED_S:.0f} s")
+            if now - stopped_since >= self._stopped_s:
+                self._end_by(f"the worker (process {self.pid}) has been stopped for {self._stopped_s:g} s")
                 break
         if self._leaving.is_set():
             return
