@@ -11,7 +11,6 @@ next, as a server does. All replies to a prompt must be the same text. Rates are
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Iterator
@@ -19,7 +18,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from far_ring import far_ring, pin_far_ring
-from harness import Pairs, Window, machine, spread, window
+from harness import Pairs, Window, window
+from results import Figure
+from results import Result as Report
 from ropeway.cli.session import place_local
 from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.placement import Options
@@ -127,22 +128,21 @@ def reply(loop: Loop, numbers: Iterator[int], speech: Speech, task: Task) -> tup
     return sequence, rate
 
 
-def as_json(name: str, result: Result) -> dict[str, object]:
+def figures_of(name: str, result: Result) -> list[Figure]:
     """One task's figures."""
-    pairs, ratios = result.counted, result.counted.ratios
-    return {
-        "task": name,
-        "aim": TASKS[name].aim,
-        "tokens": sorted(len(one) for one in result.replies),
-        "same_text": len(result.replies) == 1,
-        "drafted_per_s": statistics.median(pairs.a),
-        "plain_per_s": statistics.median(pairs.b),
-        "ratio": statistics.median(ratios),
-        "ratios": ratios,
-        "quiet_pairs": len(result.pairs.a),
-        "pairs": len(result.all_pairs.a),
-        "others_share": statistics.median(result.others) if result.others else None,
-    }
+    pairs, task = result.counted, TASKS[name]
+    return [
+        Figure.of(f"{name}: without", "tokens/s", pairs.b),
+        Figure.of(f"{name}: with drafts", "tokens/s", pairs.a),
+        Figure.of(f"{name}: with / without", "times", pairs.ratios, limit=task.aim),
+    ]
+
+
+def note_of(name: str, result: Result) -> str:
+    """Whether the text was the same, and how quiet it was."""
+    text = "the same text in all" if len(result.replies) == 1 else "THE TEXT DIFFERS"
+    busy = "" if result.pairs.a else f"; all are counted, others had {statistics.median(result.others or [0]):.0%}"
+    return f"{name}: {text}; {len(result.pairs.a)} of {len(result.all_pairs.a)} pairs were quiet{busy}"
 
 
 def main() -> None:
@@ -177,20 +177,11 @@ def main() -> None:
                     windows.append(watched)
                     result.replies.add(tuple(sequence.produced))
                 result.add(rates[True], rates[False], *windows)
-    tasks = [as_json(name, result) for name, result in results.items()]
-    if args.json:
-        value = {"machine": machine(), "model": args.model, "one_way_ms": args.one_way_ms, "draft": args.draft}
-        print(json.dumps(value | {"tasks": tasks}))
-        return
-    print(f"{machine()}; {args.model} on two stages, {args.one_way_ms:g} ms one way on every hop, --draft {args.draft}")
-    for name, result in results.items():
-        pairs = result.counted
-        quiet = f"{len(result.pairs.a)} of {len(result.all_pairs.a)} pairs were quiet"
-        busy = "" if result.pairs.a else f"; all are counted, others had {statistics.median(result.others):.0%}"
-        print(f"\n{name}: {'the same text' if len(result.replies) == 1 else 'THE TEXT DIFFERS'}; {quiet}{busy}")
-        print(f"  tokens a second without  {spread(pairs.b)}")
-        print(f"  tokens a second with     {spread(pairs.a)}")
-        print(f"  ratio                    {spread(pairs.ratios)}   (aim {TASKS[name].aim})")
+    figures = tuple(figure for name, result in results.items() for figure in figures_of(name, result))
+    notes = tuple(note_of(name, result) for name, result in results.items())
+    setting = f"{args.model} on two stages, {args.one_way_ms:g} ms one way on every hop, --draft {args.draft}"
+    same = all(len(result.replies) == 1 for result in results.values())
+    Report("drafting", setting, figures, notes).tell(args, {"same_text": same, "one_way_ms": args.one_way_ms})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""What the benches share: pinned cores, windows in which the machine was ours, medians with their spread."""
+"""What the benches share: pinned cores, and windows in which the machine was ours."""
 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -77,16 +76,6 @@ class Pairs:
     def ratios(self) -> list[float]:
         """a / b, pair by pair."""
         return [a / b for a, b in zip(self.a, self.b, strict=True)]
-
-
-def spread(values: Sequence[float]) -> str:
-    """Median with the quartiles behind it."""
-    if not values:
-        return "none"
-    if len(values) < 4:
-        return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-    low, middle, high = statistics.quantiles(values, n=4)
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 def pin_ring() -> list[int]:

@@ -10,11 +10,11 @@ stream grows at most by the cost of one part while a prompt of 2,000 tokens ente
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 
-from harness import Window, machine, pin_ring, spread, window
+from harness import Window, pin_ring, window
+from results import Figure, Result
 from ropeway.cli.session import place_local
 from ropeway.launch.placement import Options
 from ropeway.launch.rank0 import open_local
@@ -115,30 +115,22 @@ def main() -> None:
             alone, beside = gaps(loop, number + 3, args.prompt_tokens)
         windows.append(seen)
     shares = [w.other_share for w in windows if w.other_share is not None]
-    value = {
-        "machine": machine(),
-        "model": args.model,
-        "stages": args.stages,
-        "streams": args.streams,
-        "one_tokens_per_s": statistics.median(one),
-        "many_tokens_per_s": statistics.median(many),
-        "ratio": statistics.median(b / a for a, b in zip(one, many, strict=True)),
-        "part_ms": part,
-        "gap_alone_ms": statistics.median(alone),
-        "gap_beside_median_ms": statistics.median(beside),
-        "gap_beside_max_ms": max(beside),
-        "others_had": max(shares, default=None),
-    }
-    if args.json:
-        print(json.dumps(value))
-        return
-    print(f"{machine()}; {args.model}, {args.stages} stages, one core a stage")
-    print(f"others had at most {max(shares, default=0):.0%} of the machine")
-    print(f"one stream tokens/s       {spread(one)}")
-    print(f"{args.streams} streams tokens/s        {spread(many)}   ratio {value['ratio']:.2f} (aim 2.5)")
-    print(f"ms between tokens alone   {spread(alone)}")
-    print(f"while {args.prompt_tokens} tokens enter   {spread(beside)}, most {max(beside):.1f}")
-    print(f"one part of {args.part} rows      {part:.1f} ms through the ring")
+    ratios = [b / a for a, b in zip(one, many, strict=True)]
+    waits = statistics.median(alone) + part
+    figures = (
+        Figure.of("1 stream", "tokens/s", one),
+        Figure.of(f"{args.streams} streams", "tokens/s", many),
+        Figure.of(f"{args.streams} streams / 1", "times", ratios, limit=2.5),
+        Figure.of("between two tokens", "ms", alone, more=False),
+        Figure.of(f"between two while {args.prompt_tokens} enter", "ms", beside, ideal=waits, limit=waits, more=False),
+        Figure.of(f"one part of {args.part} rows, through the ring", "ms", [part], more=False),
+    )
+    notes = (
+        f"others had at most {max(shares, default=0):.0%} of the machine",
+        f"the longest time between two tokens while {args.prompt_tokens} entered: {max(beside):.0f} ms",
+    )
+    setting = f"{args.model}, {args.stages} stages, a core each"
+    Result("serving", setting, figures, notes).tell(args, {"gap_beside_max_ms": max(beside)})
 
 
 if __name__ == "__main__":

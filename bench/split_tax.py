@@ -12,13 +12,12 @@ with its layers four times over (nonsense as text, the same work a layer), which
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import tempfile
 import time
 from pathlib import Path
 
-from harness import Pairs, machine, pin_ring, spread, window
+from harness import Pairs, pin_ring, window
+from results import Figure, Result
 from ropeway.checkpoints.demo import resolve_model
 from ropeway.checkpoints.families import layer_count
 from ropeway.checkpoints.gguf_file import GgufFile
@@ -110,32 +109,20 @@ def main() -> None:
     wires = [wire / 1e6 for r in rounds if (wire := r.wire_ns(world)) is not None]
     later = [sum(d.forward_ns for d in r.dones.values()) / 1e6 for r in rounds if len(r.dones) == world - 1]
     costs = [a - b for a, b in zip(pairs.a, pairs.b, strict=True)]
-    value = {
-        "machine": machine(),
-        "model": args.model,
-        "times": args.times,
-        "cuts": list(cuts),
-        "depth": args.depth,
-        "pairs": len(pairs.a),
-        "thrown": pairs.thrown,
-        "split_ms": statistics.median(pairs.a) if pairs.a else None,
-        "whole_ms": statistics.median(pairs.b) if pairs.b else None,
-        "ratio": statistics.median(pairs.ratios) if pairs.a else None,
-        "cost_ms": statistics.median(costs) if costs else None,
-        "wire_ms": statistics.median(wires) if wires else None,
-    }
-    if args.json:
-        print(json.dumps(value))
-        return
-    print(f"{machine()}; {args.model}, layers x {args.times}, cuts {args.cuts}, {args.depth} deep, 1 thread each")
-    print(f"pairs of {STEPS} steps: {len(pairs.a)}, thrown away because others were busy: {pairs.thrown}")
-    print(f"split ms a step  {spread(pairs.a)}")
-    print(f"whole ms a step  {spread(pairs.b)}")
-    print(f"split / whole    {spread(pairs.ratios)}   (aim 1.02, limit 1.05)")
-    print(f"wire ms a step   {spread(wires)}")
-    print(f"cost ms a step   {spread(costs)}")
     own, head = [r.own_ns / 1e6 for r in rounds], [r.head_ns / 1e6 for r in rounds]
-    print(f"forwards ms      rank 0 {spread(own)}, later ranks {spread(later)}, head {spread(head)}")
+    figures = (
+        Figure.of("split, a step", "ms", pairs.a, more=False),
+        Figure.of("whole, a step", "ms", pairs.b, more=False),
+        Figure.of("split / whole", "times", pairs.ratios, ideal=1.0, aim=1.02, limit=1.05, more=False),
+        Figure.of("what the split costs a step", "ms", costs, ideal=0.0, more=False),
+        Figure.of("of that the wire: hops, planning, waking", "ms", wires, ideal=0.0, aim=0.1, more=False),
+        Figure.of("forwards of rank 0", "ms", own, more=False),
+        Figure.of("forwards of later ranks", "ms", later, more=False),
+        Figure.of("head", "ms", head, more=False),
+    )
+    notes = (f"pairs of {STEPS} steps: {len(pairs.a)}, thrown away because others were busy: {pairs.thrown}",)
+    setting = f"{args.model}, layers x {args.times}, cuts {args.cuts}, {args.depth} deep, 1 thread each"
+    Result("split_tax", setting, figures, notes).tell(args, {"times": args.times, "cuts": list(cuts)})
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ one run. Aim with two groups on two stages: 1.95 times the whole, limit 1.8.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 
-from harness import Pairs, machine, pin_ring, spread, window
+from harness import Pairs, pin_ring, window
+from results import Figure, Result
 from ropeway.cli.session import place_local
 from ropeway.engines.base import Span
 from ropeway.engines.llamacpp.whole import WholeModel
@@ -111,26 +111,28 @@ def main() -> None:
                     pairs.add(rate, alone, split_window, whole_window)
                     gaps[groups].append(gap)
             whole.whole.close()
-    value: dict[str, object] = {"machine": machine(), "model": args.model, "streams": args.streams}
-    for groups, pairs in found.items():
-        value[f"groups_{groups}"] = {
-            "pairs": len(pairs.a),
-            "thrown": pairs.thrown,
-            "split_tokens_per_s": statistics.median(pairs.a) if pairs.a else None,
-            "whole_tokens_per_s": statistics.median(pairs.b) if pairs.b else None,
-            "ratio": statistics.median(pairs.ratios) if pairs.a else None,
-            "ms_between_tokens": statistics.median(gaps[groups]),
-        }
-    if args.json:
-        print(json.dumps(value))
-        return
-    print(f"{machine()}; {args.model}, {args.stages} stages, {args.streams} streams, one core a stage")
-    for groups, pairs in found.items():
-        print(f"groups {groups}: pairs {len(pairs.a)}, thrown away because others were busy: {pairs.thrown}")
-        print(f"  split tokens/s     {spread(pairs.a)}")
-        print(f"  whole tokens/s     {spread(pairs.b)}")
-        print(f"  split / whole      {spread(pairs.ratios)}")
-        print(f"  ms between tokens  {spread(gaps[groups])}")
+    one, many = found[1], found[args.stages]
+    two = args.stages == 2
+    slower = [b / a for a, b in zip(gaps[1], gaps[args.stages], strict=True)]
+    figures = (
+        Figure.of("one process", "tokens/s", many.b),
+        Figure.of("1 round under way", "tokens/s", one.a),
+        Figure.of(f"{args.stages} rounds under way", "tokens/s", many.a),
+        Figure.of("1 round / one process", "times", one.ratios, ideal=1.0),
+        Figure.of(
+            f"{args.stages} rounds / one process",
+            "times",
+            many.ratios,
+            ideal=float(args.stages),
+            aim=1.95 if two else None,
+            limit=1.8 if two else None,
+        ),
+        Figure.of("ms between tokens, groups / one round", "times", slower, ideal=1.0, limit=1.15, more=False),
+    )
+    thrown = one.thrown + many.thrown
+    notes = (f"{len(one.a)} and {len(many.a)} pairs counted, {thrown} thrown away because others were busy",)
+    setting = f"{args.model}, {args.streams} streams {args.depth} deep, {args.stages} stages, a core each"
+    Result("throughput", setting, figures, notes).tell(args)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from typing import Final
 
+from results import Figure, Result
 from ropeway.transport import Ring, RingConfig, RingStopped, join, tcp
 from ropeway.types import Backend, Boundary, EngineKind, KvDtype, Layout, RowDtype
 from ropeway.wire import Describe, Done, Op, Plan, Ready, Returns, StreamEntry
@@ -271,12 +271,6 @@ def measure(repeats: int) -> dict[str, list[float]]:
     return times
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median and quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"median": middle, "low": low, "high": high}
-
-
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -289,25 +283,18 @@ def main() -> None:
         return
     times = measure(max(arguments.repeats, WARM_TURNS + 2))
     mib = ROW_BYTES * MAX_ROWS / 2**20
-    trips = {name: spread([value * 1e6 for value in times[name]]) for name in TRIP_NAMES}
-    ways = {name: spread([mib / value for value in times[name]]) for name in WAY_NAMES}
-    result = {
-        "round_trip_us": trips,
-        "one_way_mib_per_s": ways,
-        "round_trip_ratio": trips["bare trip"]["median"] / trips["ring trip"]["median"],
-        "one_way_ratio": ways["ring way"]["median"] / ways["bare way"]["median"],
-        "row_bytes": ROW_BYTES,
-        "one_way_bytes": ROW_BYTES * MAX_ROWS,
-    }
-    if arguments.json:
-        print(json.dumps(result))
-        return
-    for name, figures in {**trips, **ways}.items():
-        unit = "us" if name in trips else "MiB/s"
-        print(f"{name:18} {figures['median']:9.1f} {unit}  ({figures['low']:.1f} to {figures['high']:.1f})")
-    print(
-        f"round trip: {result['round_trip_ratio']:.3f} of bare sockets' speed; one way: {result['one_way_ratio']:.3f}"
+    trips = {name: [value * 1e6 for value in times[name]] for name in TRIP_NAMES}
+    ways = {name: [mib / value for value in times[name]] for name in WAY_NAMES}
+    trip_ratio = statistics.median(trips["bare trip"]) / statistics.median(trips["ring trip"])
+    way_ratio = statistics.median(ways["ring way"]) / statistics.median(ways["bare way"])
+    figures = (
+        *(Figure.of(name, "us", values, more=False) for name, values in trips.items()),
+        *(Figure.of(name, "MiB/s", values) for name, values in ways.items()),
+        Figure.of("round trip, of bare sockets' speed", "times", [trip_ratio], ideal=1.0, limit=0.9),
+        Figure.of("one way, of bare sockets' speed", "times", [way_ratio], ideal=1.0, limit=0.9),
     )
+    setting = f"{ROW_BYTES >> 10} KiB there and back, {mib:.0f} MiB one way, two processes, a core each"
+    Result("wire", setting, figures).tell(arguments)
 
 
 if __name__ == "__main__":
