@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ropeway import __version__
-from ropeway.cli import check, demo, key, pull, run, serve, stage
+from ropeway.cli import check, demo, key, nodes, pull, run, serve, stage, up
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,4 +39,9 @@ app.command()(serve.serve)
 app.command()(check.check)
 app.command()(stage.stage)
 app.command()(pull.pull)
+app.command()(up.up)
+app.command()(up.node)
+app.command()(nodes.nodes)
+app.command()(nodes.drain)
+app.command()(nodes.down)
 app.add_typer(key.app, name="key")

@@ -97,7 +97,7 @@ Listen = Annotated[
 ]
 HomeOption = Annotated[
     Path | None,
-    typer.Option("--home", metavar="DIR", help="This node's directory; ROPEWAY_HOME, or in the user's state directory."),
+    typer.Option("--home", metavar="DIR", help="This node's directory; ROPEWAY_HOME, or in the user's state."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,10 +17,13 @@ from ropeway.cli.session import place_local, place_ring, ring_setup
 from ropeway.launch.drafting import DraftOptions, check_draft
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
-from ropeway.launch.replica import Replica, ReplicaOptions
+from ropeway.launch.replica import LONGEST_PAUSE_S, Opener, Replica, ReplicaOptions
 from ropeway.launch.signals import Interrupted
 from ropeway.transport import Ring
 from ropeway.types import SamplerAt
+
+if TYPE_CHECKING:
+    from ropeway.launch.cluster import ClusterOpener
 
 
 def serve(
@@ -65,10 +69,15 @@ def serve(
     ring: flags.RingOption = None,
     key: flags.Key = None,
     listen: flags.Listen = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Place the stages on the nodes of this machine's cluster (ropeway up).")
+    ] = False,
+    home: flags.HomeOption = None,
 ) -> None:
     """Serve until interrupted or terminated, which is its good end (exit status 0).
 
-    With --ring this is rank 0; the others run `ropeway stage` with the same flags.
+    With --ring this is rank 0; the others run `ropeway stage` with the same flags. With --cluster the agents of the
+    nodes run them, as many as --stages says and nodes are there, and take others when one is lost.
     """
     from ropeway.api import Settings, create_app, open_listener, read_api_keys, run_server
     from ropeway.api.settings import LOOPBACK_NAMES
@@ -95,7 +104,11 @@ def serve(
             invariant,
             worker_cmd,
         )
-        placement, bring_up = _ring(options, ring, key, listen)
+        over = _over_cluster(options, home) if cluster else None
+        if over is None:
+            placement, bring_up = _ring(options, ring, key, listen)
+        else:
+            placement, bring_up = place_local(options, key, listen), over
         drafts = DraftOptions.parse(draft, batch=draft_batch)
         check_draft(drafts, placement)
         replica = Replica(
@@ -105,11 +118,14 @@ def serve(
                 queue,
                 cache_mb << 20,
                 groups or placement.layout.world,
-                restarts,
+                restarts if over is None else sys.maxsize,  # nodes come back when they do
+                longest_pause_s=LONGEST_PAUSE_S if over is None else over.pause_s,
                 model_id=model_id,
                 draft=drafts,
             ),
         )
+        if over is not None:
+            over.on_drain = lambda node: replica.place_again(f"{node} is being drained: placing again without it")
         app = create_app(replica, Settings(api_keys=keys, hosts=None if keys or no_auth else LOOPBACK_NAMES))
         replica.start()
         draining = threading.Thread(target=replica.drain, args=(drain,), name="drain", daemon=True)
@@ -127,6 +143,13 @@ def serve(
             listener.close()
 
 
+def _over_cluster(options: Options, home: Path | None) -> ClusterOpener:
+    from ropeway.cluster.home import Home, default_home
+    from ropeway.launch.cluster import ClusterOpener
+
+    return ClusterOpener(options, Home(home or default_home()))
+
+
 class _Opener:
     """Brings the ring up, each time anew."""
 
@@ -140,7 +163,7 @@ class _Opener:
         return open_ring(self._placement, self._setup, begun)
 
 
-def _ring(options: Options, ring: str | None, key: Path | None, listen: str | None) -> tuple[Placement, _Opener]:
+def _ring(options: Options, ring: str | None, key: Path | None, listen: str | None) -> tuple[Placement, Opener]:
     if ring is None:
         placement = place_local(options, key, listen)
     else:

@@ -7,6 +7,7 @@ says on standard output how it went, and takes the end of its standard input for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -24,7 +25,20 @@ from ropeway.cluster.node_facts import facts_service
 from ropeway.cluster.ranks import Ranks
 from ropeway.cluster.services import Directory, draining_name
 from ropeway.cluster.settings import AgentSettings
-from ropeway.cluster.swim import LAN, WAN, Contact, Died, Event, Joined, Left, Outlived, Recovered, Refused, Suspected
+from ropeway.cluster.swim import (
+    LAN,
+    WAN,
+    Contact,
+    Died,
+    Event,
+    Joined,
+    Left,
+    Outlived,
+    Recovered,
+    Refused,
+    Suspected,
+    Updated,
+)
 from ropeway.cluster.ticket import Ticket
 from ropeway.transport.iroh.binding import load
 from ropeway.transport.iroh.endpoint import Endpoint, NodeAddress, Unreachable
@@ -61,6 +75,7 @@ class NodeAgent:
         """Be a node until `stop`; `up` is called once it is in its cluster. Raises JoinFailed, ValueError, OSError."""
         settings, home = self._settings, self._home
         home.make()
+        home.take_over()
         ticket = self._find_cluster()
         self._key = read_secret(home.cluster_key)
         secret = own_secret(home.node_key)
@@ -90,7 +105,8 @@ class NodeAgent:
             board.start(running.switch)
             if ticket is not None:
                 await self._join(ticket)
-            write_secret(home.ticket, self.ticket().text())
+            else:
+                self._return()
             home.write_running(running)
             up(self)
             await self._stop.wait()
@@ -124,7 +140,7 @@ class NodeAgent:
             return None
         if not home.cluster_key.exists():
             raise ValueError(f"ticket: {home.directory} knows no cluster yet; give a ticket (ropeway up prints one)")
-        return Ticket.parse(home.ticket.read_text()) if home.ticket.exists() else None
+        return None
 
     async def _join(self, ticket: Ticket) -> None:
         """Reach the node of the ticket and come in. Raises JoinFailed."""
@@ -148,10 +164,25 @@ class NodeAgent:
         if self._refused:
             raise JoinFailed(self._refused)
 
+    def _return(self) -> None:
+        """Look for the nodes of last time, for as long as it takes; there may be none yet."""
+        contacts = self._home.read_contacts()
+        self._membership.join([Contact(bytes.fromhex(node), text.encode()) for node, text in contacts.items()])
+
+    def _remember(self) -> None:
+        """Keep the addresses of the others, for the next start."""
+        others = [member for member in self._membership.swim.living() if member.id.hex() != self.node]
+        if others:
+            with contextlib.suppress(OSError):  # a full disk must not end a node
+                self._home.write_contacts({one.id.hex(): one.address.decode(errors="replace") for one in others})
+
     def _address(self, node: str, ticket: Ticket | None) -> NodeAddress | None:
         known = self._membership.address(node)
         if known is None and ticket is not None and node == ticket.node:
             return ticket.address
+        if known is None and (text := self._home.read_contacts().get(node)) is not None:
+            with contextlib.suppress(ValueError):
+                return NodeAddress.parse(text)
         return known
 
     def _changed(self, event: Event) -> None:
@@ -159,6 +190,9 @@ class NodeAgent:
             case Joined(member) if member.id.hex() != self._board.node:
                 log.info("%s (%s) is there", member.label, member.id.hex()[:8])
                 self._joined.set()
+                self._remember()
+            case Updated():
+                self._remember()
             case Suspected(member) | Recovered(member) | Died(member) | Left(member):
                 log.info("%s (%s): %s", member.label, member.id.hex()[:8], type(event).__name__.lower())
             case Refused(by, fault):
@@ -177,7 +211,7 @@ class NodeAgent:
         return {
             "self": self._self,
             "ticket": self._ticket,
-            "facts": facts_service(lambda: self._ranks.draining),
+            "facts": facts_service(lambda: self._ranks.draining, self._settings.memory_mb),
             "run": self._ranks.run,
             "ring": ring_service(self._running.ring),
             "packet": self._packet,

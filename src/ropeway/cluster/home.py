@@ -10,6 +10,8 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
+import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +72,21 @@ class Home:
         """The key that every node of the cluster shares."""
         return self.directory / "cluster.key"
 
+    def read_contacts(self) -> dict[str, str]:
+        """The nodes that were there last time: their addresses by id."""
+        try:
+            value = json.loads(self._contacts.read_text())
+            return {str(node): str(address) for node, address in value.items()}
+        except (OSError, ValueError, AttributeError):
+            return {}
+
+    def write_contacts(self, contacts: dict[str, str]) -> None:
+        """Remember how to find the cluster again. Raises OSError."""
+        write_secret(self._contacts, json.dumps(contacts))
+
     @property
-    def ticket(self) -> Path:
-        """The ticket by which this node came in, or the one that it gives."""
-        return self.directory / "ticket"
+    def _contacts(self) -> Path:
+        return self.directory / "contacts.json"
 
     def write_running(self, running: Running) -> None:
         """Say where the agent is. Raises OSError."""
@@ -86,6 +99,20 @@ class Home:
             return Running(int(value["pid"]), Path(value["sockets"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def take_over(self) -> None:
+        """Clear up after an agent that was killed. Raises ValueError where one runs here now."""
+        before = self.running()
+        if before is None:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
+            try:
+                knock.connect(str(before.switch))
+            except OSError:
+                shutil.rmtree(before.sockets, ignore_errors=True)
+                self.forget_running()
+                return
+        raise ValueError(f"home: an agent runs here already (pid {before.pid}); each node needs a --home of its own")
 
     def forget_running(self) -> None:
         """The agent leaves."""

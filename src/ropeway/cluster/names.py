@@ -63,11 +63,12 @@ class Held:
 
 
 class Names:
-    """One node's copy of all names. `version` rises with every change."""
+    """One node's copy of all names. `version` rises with every change; the owner empties `changed`."""
 
-    __slots__ = ("_clock", "_held", "_tombstone_s", "version")
+    __slots__ = ("_clock", "_held", "_tombstone_s", "changed", "version")
 
     def __init__(self, tombstone_s: float = 3_600.0) -> None:
+        self.changed: set[str] = set()
         self.version = 0
         self._held: dict[str, Held] = {}
         self._clock = 0
@@ -152,10 +153,12 @@ class Names:
 
     def _hold(self, held: Held) -> None:
         self._held[held.entry.name] = held
+        self.changed.add(held.entry.name)
         self.version += 1
 
     def _drop(self, name: str) -> None:
         del self._held[name]
+        self.changed.add(name)
         self.version += 1
 
     def _ends_at(self, held: Held) -> float:

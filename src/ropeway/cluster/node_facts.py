@@ -16,11 +16,13 @@ USABLE: Final = 0.9
 """Share of the free memory that a model may have."""
 
 
-def facts_service(draining: Callable[[], bool]) -> Service:
-    """The service that tells this machine's facts."""
+def facts_service(draining: Callable[[], bool], memory_mb: int = 0) -> Service:
+    """The service that tells this machine's facts; `memory_mb` bounds what stages may take, 0 does not."""
 
     async def tell(_first: dict[str, Any], lines: Lines, _node: str) -> None:
         facts = await asyncio.to_thread(machine_facts)
+        if memory_mb:
+            facts["limit_bytes"] = min(facts["limit_bytes"], memory_mb << 20)
         await lines.write_line({**facts, "draining": draining()})
 
     return tell

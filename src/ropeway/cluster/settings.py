@@ -17,7 +17,8 @@ class AgentSettings:
 
     `ticket` joins a cluster, `first` begins one; with neither the node goes back into the cluster that its home knows.
     `bind` are the HOST:PORT to listen at (UDP), one an address family; empty: every interface, which iroh encrypts.
-    `relays` is default, none, or URLs with commas between. `wan` waits for far nodes as long as they need.
+    `relays` is default, none, or URLs with commas between. `wan` waits for far nodes as long as they need. `memory_mb`
+    bounds what stages may take here; 0: most of what is free.
     """
 
     home: str
@@ -27,6 +28,7 @@ class AgentSettings:
     bind: tuple[str, ...] = ()
     relays: str = DEFAULT_RELAYS
     wan: bool = False
+    memory_mb: int = 0
 
     def __post_init__(self) -> None:
         if self.first and self.ticket:

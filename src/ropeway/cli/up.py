@@ -1,0 +1,136 @@
+"""`ropeway up` and `ropeway node TICKET`: be a node of a cluster, the first one or another, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ropeway.cli import flags
+from ropeway.cluster.home import Home, default_home
+from ropeway.cluster.settings import DEFAULT_RELAYS, AgentSettings
+
+Label = Annotated[str, typer.Option("--label", help="This node's name for people; the host's unless given.")]
+Bind = Annotated[
+    str,
+    typer.Option(
+        "--bind", metavar="IP:PORT,...", help="Listen here (UDP), one an address family; else on every interface."
+    ),
+]
+Relays = Annotated[
+    str,
+    typer.Option(
+        "--relays",
+        metavar="default|none|URL,...",
+        help="Relays that help two nodes behind routers to meet: n0's, none, or your own.",
+    ),
+]
+Wan = Annotated[bool, typer.Option("--wan", help="Nodes are far apart: wait longer before one is given up.")]
+Memory = Annotated[
+    int, typer.Option("--memory-mb", min=0, help="Most memory for stages here; 0: most of what is free.")
+]
+
+
+def up(
+    home: flags.HomeOption = None,
+    label: Label = "",
+    bind: Bind = "",
+    relays: Relays = DEFAULT_RELAYS,
+    wan: Wan = False,
+    memory_mb: Memory = 0,
+    qr: Annotated[bool, typer.Option("--qr/--no-qr", help="Draw the ticket as a QR code as well.")] = True,
+) -> None:
+    """Begin a cluster, or go back into the one of last time; prints the ticket that brings other nodes in.
+
+    Whoever has the ticket is in: it holds the cluster's key.
+    """
+    with flags.people(guarded=False):
+        settings = AgentSettings(str(home or default_home()), "", True, label, _split(bind), relays, wan, memory_mb)
+        _be_a_node(settings, show=True, qr=qr)
+
+
+def node(
+    ticket: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TICKET|FILE|-]",
+            envvar="ROPEWAY_TICKET",
+            help="What `ropeway up` printed, a file with it, or - for standard input; nothing: last time's cluster.",
+        ),
+    ] = "",
+    home: flags.HomeOption = None,
+    label: Label = "",
+    bind: Bind = "",
+    relays: Relays = DEFAULT_RELAYS,
+    wan: Wan = False,
+    memory_mb: Memory = 0,
+) -> None:
+    """Join a cluster, and run stages for it until told to stop."""
+    with flags.people(guarded=False):
+        directory = home or default_home()
+        if ticket and ticket in sys.argv and not Path(ticket).exists() and ticket != "-":
+            _start_without(ticket, Home(directory))
+        settings = AgentSettings(
+            str(directory), _read_ticket(ticket), False, label, _split(bind), relays, wan, memory_mb
+        )
+        _be_a_node(settings, show=False, qr=False)
+
+
+def _be_a_node(settings: AgentSettings, *, show: bool, qr: bool) -> None:
+    from ropeway.cluster.agent import JoinFailed, NodeAgent
+    from ropeway.cluster.ticket import picture
+
+    logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s", force=True)
+
+    def is_up(agent: NodeAgent) -> None:
+        typer.echo(f"ropeway: node {settings.name} ({agent.node[:8]}) is up", err=True)
+        if show:
+            text = agent.ticket().text()
+            if qr and sys.stdout.isatty():
+                typer.echo(picture(text))
+            typer.echo(text)
+            typer.echo("ropeway: on each other machine: ropeway node TICKET", err=True)
+
+    async def live() -> None:
+        agent = NodeAgent(settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, agent.stop)
+        await agent.run(is_up)
+
+    try:
+        asyncio.run(live())
+    except (JoinFailed, OSError) as error:
+        raise flags.fail(str(error), flags.EXIT_FAILED) from error
+
+
+def _read_ticket(ticket: str) -> str:
+    """The ticket itself. Raises ValueError."""
+    if ticket == "-":
+        return sys.stdin.readline()
+    try:
+        path = Path(ticket)
+        return path.read_text() if ticket and path.is_file() else ticket
+    except OSError:
+        return ticket  # too long for a file's name
+
+
+def _start_without(ticket: str, home: Home) -> None:
+    """Start this command anew with the ticket in its environment: every user can read a list of arguments."""
+    from ropeway.cluster.ticket import Ticket
+
+    Ticket.parse(ticket)
+    home.make()
+    rest = [argument for argument in sys.argv[1:] if argument != ticket]
+    environment = {**os.environ, "ROPEWAY_TICKET": ticket}
+    os.execve(sys.executable, [sys.executable, "-m", "ropeway", *rest], environment)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,99 @@
+"""From the nodes that are there to who holds which layers: the placement search over what each says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ropeway.checkpoints.checkpoint import Checkpoint
+from ropeway.launch.placement import Options
+from ropeway.placement.budget import Infeasible
+from ropeway.placement.facts import Cost, Costs, Fleet, Layer, Model, Node
+from ropeway.placement.inventory import node_from
+from ropeway.placement.search import search
+from ropeway.placement.tables import Problem
+from ropeway.placement.wanted import Goal, Pins, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that answers: its id and label, and what it says of its machine."""
+
+    node: str
+    label: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def limit_bytes(self) -> int:
+        """What a stage may take there."""
+        limit = self.facts.get("limit_bytes", 0)
+        return limit if type(limit) is int and limit > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The nodes in the ring's order, and where the model is cut between them."""
+
+    nodes: tuple[Candidate, ...]
+    cuts: tuple[int, ...]
+
+
+class DoesNotFit(OSError):
+    """The nodes that are there cannot hold the model; the text says what is missing."""
+
+
+def choose(
+    checkpoint: Checkpoint, options: Options, candidates: Sequence[Candidate], keep: Sequence[str] = ()
+) -> Chosen:
+    """Who holds what. The first candidate is rank 0; `keep` are nodes that were in the ring before, which go first.
+
+    As many stages as `options.stages` says, or as there are nodes; fewer only where the nodes are fewer. Explicit cuts
+    stay as they are. Raises DoesNotFit, ValueError.
+    """
+    here, others = candidates[0], list(candidates[1:])
+    others.sort(key=lambda one: (one.node not in keep, -one.limit_bytes, one.node))
+    if options.cuts is not None:
+        if len(others) < len(options.cuts):
+            raise DoesNotFit(f"the cuts make {len(options.cuts) + 1} stages, and {len(others) + 1} nodes are there")
+        return Chosen((here, *others[: len(options.cuts)]), options.cuts)
+    model = model_of(checkpoint)
+    wanted = Wanted(context=options.context, streams=options.parallel, part=options.chunk, sampler=options.sampler)
+    count = min(options.stages, len(candidates), len(model.layers))
+    while True:
+        ring = (here, *others[: count - 1])
+        fleet = Fleet(tuple(_node(one) for one in ring))
+        pins = Pins(first=here.node, order=tuple(one.node for one in ring))
+        try:
+            layout = search(Problem(model, fleet, wanted, Goal(throughput=1.0), pins)).layout
+        except Infeasible as error:
+            if count >= min(len(candidates), len(model.layers)):
+                raise DoesNotFit(_named(str(error), candidates)) from None
+            count += 1  # more nodes than were asked for, rather than none
+            continue
+        by_node = {one.node: one for one in ring}
+        return Chosen(tuple(by_node[spot.node] for spot in layout), tuple(spot.first for spot in layout[1:]))
+
+
+def model_of(checkpoint: Checkpoint) -> Model:
+    """A checkpoint as the search sees it: layers of one size, by the size of its files."""
+    path = checkpoint.path
+    size = sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
+    layer = Layer("*", size // checkpoint.layers, checkpoint.kv_row_bytes)
+    return Model(path.stem, (layer,) * checkpoint.layers, checkpoint.boundary.row_bytes())
+
+
+def _node(candidate: Candidate) -> Node:
+    """What it measured of itself where it has, else as quick as it has cores."""
+    measured = candidate.facts.get("calibration")
+    if isinstance(measured, dict):
+        return node_from({**measured, "name": candidate.node, "limit_bytes": candidate.limit_bytes})
+    cores = candidate.facts.get("cores", 1)
+    cost = Cost(1.0 / cores if type(cores) is int and cores > 0 else 1.0)
+    return Node(candidate.node, candidate.limit_bytes, {"*": Costs(cost, cost)})
+
+
+def _named(text: str, candidates: Sequence[Candidate]) -> str:
+    for one in candidates:
+        text = text.replace(one.node, one.label)
+    return text
