@@ -6,13 +6,24 @@ Stateless and idempotent: a lost page or answer is made up for by the next excha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
 from ropeway.cluster.names import Held, Names
 from ropeway.cluster.swim.gossip import Subject
-from ropeway.cluster.swim.packets import PACKET_BYTES, PAGE_ENTRIES, RECORDS_MOST, U64_MAX, Body, Pull, Sync, Told
+from ropeway.cluster.swim.packets import (
+    HEADER_BYTES,
+    PACKET_BYTES,
+    PAGE_ENTRIES,
+    RECORDS_MOST,
+    U64_MAX,
+    Body,
+    Pull,
+    Sync,
+    Told,
+)
 from ropeway.cluster.swim.records import MemberRecord, NameRecord, clip_age, encode_record
 from ropeway.cluster.swim.roster import Roster
 from ropeway.cluster.swim.values import Member
@@ -23,76 +34,97 @@ ANSWER_PACKETS: Final = 16
 SendRecords = Callable[[bytes, Body, list[bytes]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    check: int
+    subject: Subject
+
+
 class Exchange:
-    """The tables of one member, and what it answers."""
+    """The table of one member, by key, and what it answers."""
 
     def __init__(self, roster: Roster, names: Names, send: SendRecords) -> None:
         self._roster = roster
         self._names = names
         self._send = send
-        self._keys: dict[Subject, int] = {}
-        self._table: dict[int, int] = {}
-        self._version = (-1, -1)
+        self._table: dict[int, _Line] = {}
         self._drawn: dict[bytes, tuple[float, float]] = {}
 
     def begin(self, to: bytes, joining: list[bytes] | None = None) -> None:
         """Show `to` what we hold; with our own record where we come in."""
-        for page in pages(sorted(self._checks().items()), join=joining is not None):
+        lines = sorted((key, line.check) for key, line in self._lines().items())
+        for page in pages(lines, join=joining is not None):
             self._send(to, page, joining or [])
 
     def asked(self, now: float, sender: bytes, page: Sync) -> None:
         """Another member shows a page of what it holds: send it what it lacks, ask for what we lack."""
-        mine = {key: check for key, check in self._checks().items() if page.low <= key <= page.high}
+        mine = {key: line.check for key, line in self._lines().items() if page.low <= key <= page.high}
         theirs = dict(page.lines)
         lack = sorted(key for key, check in theirs.items() if mine.get(key) != check)
         if lack:
             self._send(sender, Pull(tuple(lack)), [])
-        self._tell(now, sender, {key for key, check in mine.items() if theirs.get(key) != check})
+        self._tell(now, sender, [key for key, check in mine.items() if theirs.get(key) != check])
 
     def pulled(self, now: float, sender: bytes, pull: Pull) -> None:
         """Another member asks for records."""
-        self._tell(now, sender, set(pull.keys))
+        self._tell(now, sender, pull.keys)
 
     def pull_member(self, to: bytes) -> None:
         """Ask a stranger for its own record."""
-        self._send(to, Pull((self._key(to),)), [])
+        self._send(to, Pull((key_of(to),)), [])
 
-    def _checks(self) -> dict[int, int]:
-        version = self._roster.version, self._names.version
-        if version == self._version:
-            return self._table
-        table = {self._key(member.id): _check_member(member) for member in self._roster.all()}
-        table.update((self._key(held.entry.name), _check_name(held)) for held in self._names.held())
-        self._table, self._version = table, version
-        if len(self._keys) > 4 * len(table) + 64:
-            self._keys.clear()
-        return table
+    def _lines(self) -> dict[int, _Line]:
+        """The table, with all changes since the last call."""
+        for id_ in self._roster.changed:
+            member = self._roster.get(id_)
+            self._set(id_, None if member is None else _check_member(member))
+        for name in self._names.changed:
+            held = self._names.get(name)
+            self._set(name, None if held is None else _check_name(held))
+        self._roster.changed.clear()
+        self._names.changed.clear()
+        return self._table
 
-    def _key(self, subject: Subject) -> int:
-        key = self._keys.get(subject)
-        if key is None:
-            key = self._keys[subject] = key_of(subject)
-        return key
+    def _set(self, subject: Subject, check: int | None) -> None:
+        if check is None:
+            self._table.pop(key_of(subject), None)
+        else:
+            self._table[key_of(subject)] = _Line(check, subject)
 
-    def _tell(self, now: float, to: bytes, keys: set[int]) -> None:
-        """Send records, members first, as many as this member may draw from us now."""
-        wanted = [encode_record(_member_record(now, m)) for m in self._roster.all() if self._key(m.id) in keys]
-        wanted += [encode_record(_name_record(now, h)) for h in self._names.held() if self._key(h.entry.name) in keys]
-        if not wanted:
+    def _tell(self, now: float, to: bytes, keys: Iterable[int]) -> None:
+        """Send records, members first, as many packets as this member may draw from us now."""
+        table = self._lines()
+        subjects = [table[key].subject for key in keys if key in table]
+        subjects.sort(key=lambda subject: isinstance(subject, str))
+        if not subjects:
             return
-        batches = pack(wanted, PACKET_BYTES - 20)
-        allowed = self._allowed(now, to, len(batches))
-        for index, batch in enumerate(batches[:allowed], 1):
-            self._send(to, Told(more=index == allowed < len(batches)), batch)
+        batches = pack((self._record(now, subject) for subject in subjects), self._allowed(now, to))
+        self._take(now, to, len(batches))
+        told = 0
+        for index, batch in enumerate(batches, 1):
+            told += len(batch)
+            self._send(to, Told(more=index == len(batches) and told < len(subjects)), batch)
 
-    def _allowed(self, now: float, to: bytes, wanted: int) -> int:
+    def _record(self, now: float, subject: Subject) -> bytes:
+        if isinstance(subject, bytes):
+            member = self._roster.get(subject)
+            assert member is not None
+            age_s = 0 if member.state.living else clip_age(now - member.since)
+            record = MemberRecord(member.statement, member.state, member.incarnation, member.by, age_s)
+            return encode_record(record)
+        held = self._names.get(subject)
+        assert held is not None
+        return encode_record(NameRecord(held.entry, 0 if held.entry.live else clip_age(now - held.since)))
+
+    def _allowed(self, now: float, to: bytes) -> int:
         left, at = self._drawn.get(to, (float(ANSWER_PACKETS), now))
-        left = min(float(ANSWER_PACKETS), left + (now - at) * ANSWER_PACKETS)
-        allowed = min(wanted, int(left))
+        return int(min(float(ANSWER_PACKETS), left + (now - at) * ANSWER_PACKETS))
+
+    def _take(self, now: float, to: bytes, packets: int) -> None:
+        left, at = self._drawn.get(to, (float(ANSWER_PACKETS), now))
         if to not in self._drawn and len(self._drawn) > 2 * self._roster.living + 64:
             self._drawn.clear()
-        self._drawn[to] = (left - allowed, now)
-        return allowed
+        self._drawn[to] = (min(float(ANSWER_PACKETS), left + (now - at) * ANSWER_PACKETS) - packets, now)
 
 
 def key_of(subject: Subject) -> int:
@@ -110,26 +142,19 @@ def pages(table: list[tuple[int, int]], *, join: bool) -> list[Sync]:
     return [Sync(join, low, high, lines) for low, high, lines in zip(lows, highs, chunks, strict=True)]
 
 
-def pack(records: Iterable[bytes], room: int) -> list[list[bytes]]:
-    """Records in their order, in as few packets as that allows."""
+def pack(records: Iterable[bytes], most: int) -> list[list[bytes]]:
+    """Records in their order, in as few packets as that allows; what does not fit into `most` of them is left out."""
     batches: list[list[bytes]] = []
     left = 0
     for raw in records:
         if not batches or len(raw) > left or len(batches[-1]) == RECORDS_MOST:
+            if len(batches) >= most:
+                break
             batches.append([])
-            left = room
+            left = PACKET_BYTES - HEADER_BYTES
         batches[-1].append(raw)
         left -= len(raw)
     return batches
-
-
-def _member_record(now: float, member: Member) -> MemberRecord:
-    age_s = 0 if member.state.living else clip_age(now - member.since)
-    return MemberRecord(member.statement, member.state, member.incarnation, member.by, age_s)
-
-
-def _name_record(now: float, held: Held) -> NameRecord:
-    return NameRecord(held.entry, 0 if held.entry.live else clip_age(now - held.since))
 
 
 def _check_member(member: Member) -> int:

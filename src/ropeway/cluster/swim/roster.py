@@ -31,7 +31,7 @@ class Roster:
     """All members, this one too.
 
     The owner empties `events` (for its own owner), `news` (records to pass on) and `touched` (members that began or
-    ended to live, or live anew).
+    ended to live, or live anew); the table of push-pull empties `changed`.
     """
 
     def __init__(self, now: float, voice: Voice, timing: Timing, health: Health) -> None:
@@ -41,6 +41,7 @@ class Roster:
         self.suspicions: dict[bytes, Suspicion] = {}
         self.me = voice.statement.member
         self.living = 0
+        self.changed: set[bytes] = set()
         self.version = 0
         self._members: dict[bytes, Member] = {}
         self._voice = voice
@@ -97,8 +98,9 @@ class Roster:
             self.hear_claim(now, claim)
 
     def hear_claim(self, now: float, claim: Claim) -> None:
-        """What somebody says of another. A death that is news counts as a suspicion that everybody confirms.
+        """What somebody says of another; of one that has left nobody has anything to say.
 
+        A death that is news counts as a suspicion that everybody confirms.
         So a member that the other side of a healed partition held dead has time to refute, as in memberlist's merge.
         """
         if claim.member == self.me:
@@ -173,8 +175,9 @@ class Roster:
 
     def _hear_statement(self, now: float, statement: Statement, age_s: int) -> None:
         held = self._members[statement.member]
-        if statement.rank <= held.rank:
-            if statement.start == held.start and statement.incarnation > held.statement.incarnation:
+        newer = statement.start == held.start and statement.incarnation > held.statement.incarnation
+        if statement.rank <= held.rank and not (newer and statement.left):
+            if newer:
                 self._put(replace(held, statement=statement))
             return
         member = _as_stated(statement, now - age_s)
@@ -217,6 +220,7 @@ class Roster:
         before = self._members.get(member.id)
         self.living += member.state.living - (before is not None and before.state.living)
         self.version += 1
+        self.changed.add(member.id)
         self._members[member.id] = member
         if not member.state.living:
             self._forget_at = min(self._forget_at, member.since + self._timing.forget_s)
@@ -241,6 +245,7 @@ class Roster:
     def _drop(self, held: Member) -> None:
         del self._members[held.id]
         self.version += 1
+        self.changed.add(held.id)
         self.touched.add(held.id)
         self.events.append(Forgotten(held))
 
