@@ -80,10 +80,10 @@ class World:
         return node
 
     def grow(self, count: int, apart_s: float = 0.05) -> list[str]:
-        """Start so many nodes, one after the other; each comes in by the first."""
+        """Start so many nodes, one after the other; each comes in by the first of all."""
         labels = [f"n{index:03}" for index in range(len(self.nodes), len(self.nodes) + count)]
         for label in labels:
-            self.add(label, [labels[0]] if label != labels[0] else [])
+            self.add(label, list(self.nodes)[:1])
             self.run(apart_s)
         return labels
 

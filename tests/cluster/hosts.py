@@ -1,0 +1,131 @@
+"""Hosts on one machine: network namespaces with addresses of their own, joined by a switch, with cables to pull.
+
+Only inside a namespace of its own (`namespaces.pytest_in_namespace`), where it may make more of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import http.client
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from end_to_end.processes import Process, Yard
+
+_NEW_NET = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def run(*command: str) -> None:
+    """Run a command to its end; it must do well."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+class Host:
+    """One host: its namespace is held by a process that does nothing."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"host{number}"
+        self.address = f"10.77.0.{number + 1}"
+        self._holder = subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        self._holder.stdin.write(b"\n")
+        self._holder.stdin.flush()
+        self._holder.stdout.readline()  # `cat` runs, so the namespace is there
+        self.pid = self._holder.pid
+
+    def command(self, *command: str) -> tuple[str, ...]:
+        """A command that runs on this host."""
+        return ("nsenter", "-t", str(self.pid), "-n", *command)
+
+    def plug(self, number: int) -> None:
+        """Join it to the switch of this process's namespace."""
+        here, there = f"port{number}", f"wire{number}"
+        run("ip", "link", "add", "name", here, "type", "veth", "peer", "name", there)
+        run("ip", "link", "set", there, "netns", str(self.pid), "name", "eth0")
+        run("ip", "link", "set", here, "master", "switch", "up")
+        run(*self.command("ip", "link", "set", "lo", "up"))
+        run(*self.command("ip", "address", "add", f"{self.address}/24", "dev", "eth0"))
+        run(*self.command("ip", "link", "set", "eth0", "up"))
+        self._port = here
+
+    def cable(self, state: str) -> None:
+        """Pull its cable ("down") or put it back ("up")."""
+        run("ip", "link", "set", self._port, state)
+
+    def delay(self, milliseconds: int, loss_percent: float = 0.0) -> None:
+        """What it sends arrives so late, or not at all."""
+        shape = ("netem", "delay", f"{milliseconds}ms", "loss", f"{loss_percent}%")
+        run(*self.command("tc", "qdisc", "replace", "dev", "eth0", "root", *shape))
+
+    def connect(self, port: int, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection to a server on this host's lo."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+        with self._inside():
+            connection.sock = socket.create_connection(("127.0.0.1", port), timeout_s)
+        return connection
+
+    @contextlib.contextmanager
+    def _inside(self) -> Iterator[None]:
+        """This thread is on the host: sockets that it makes stay there."""
+        with open("/proc/thread-self/ns/net") as ours, open(f"/proc/{self.pid}/ns/net") as theirs:
+            _enter(theirs.fileno())
+            try:
+                yield
+            finally:
+                _enter(ours.fileno())
+
+    def close(self) -> None:
+        """Let the namespace go."""
+        self._holder.communicate()
+
+
+def _enter(descriptor: int) -> None:
+    if _LIBC.setns(descriptor, _NEW_NET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class Village:
+    """Some hosts, each with a home for its node; what runs on them is ended with them."""
+
+    def __init__(self, directory: Path, count: int, model: str) -> None:
+        run("ip", "link", "add", "name", "switch", "type", "bridge")
+        run("ip", "link", "set", "switch", "up")
+        self.model = model
+        self.yard = Yard(directory)
+        self.hosts = [Host(number) for number in range(count)]
+        for number, host in enumerate(self.hosts):
+            host.plug(number)
+        self._homes = directory / "homes"
+        self._homes.mkdir()
+
+    def home(self, host: Host) -> Path:
+        """The node's own directory."""
+        return self._homes / host.name
+
+    def ropeway(self, host: Host, *args: str, **environment: str) -> Process:
+        """Start `ropeway ARGS` on a host."""
+        command = [*host.command(sys.executable, "-m", "ropeway", *args, "--home", str(self.home(host)))]
+        environment = {"ROPEWAY_CACHE": os.environ.get("ROPEWAY_CACHE", str(self._homes / "cache")), **environment}
+        return self.yard.start(command, f"{host.name}-{args[0]}", **environment)
+
+    def node(self, host: Host, ticket: str = "", *more: str) -> Process:
+        """Start a node: the first one without a ticket, else by it."""
+        flags = ("--label", host.name, "--relays", "none", "--bind", f"{host.address}:0", *more)
+        if not ticket:
+            return self.ropeway(host, "up", *flags)
+        return self.ropeway(host, "node", *flags, ROPEWAY_TICKET=ticket)
+
+    def close(self) -> None:
+        """End everything."""
+        self.yard.end()
+        for host in self.hosts:
+            host.close()
+        run("ip", "link", "delete", "switch")
