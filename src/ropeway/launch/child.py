@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from dataclasses import asdict
@@ -76,13 +77,22 @@ def _read_line() -> bytes:
     return bytes(line)
 
 
+def _die_with_parent() -> None:
+    """Have the system kill us when our agent dies, even while we are stopped (Linux; elsewhere the pipe tells us)."""
+    import ctypes
+
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
 def _end_with_parent(rank: int) -> None:
     from ropeway.launch.rank import EXIT_RING, say
 
     while os.read(0, 4096):
         pass
     time.sleep(ORPHAN_S)
-    say(rank, "rank 0 has gone")
+    say(rank, "whoever started this rank has gone")
     os._exit(EXIT_RING)
 
 
@@ -96,6 +106,8 @@ def main() -> None:
     from ropeway.launch.rank import EXIT_FAILED, leave, run_stage, say
 
     options, setup = load_setup(_read_line())
+    if setup.switched is not None:
+        _die_with_parent()
     logging.basicConfig(level=logging.WARNING, format=f"ropeway: rank {setup.rank}: %(message)s")
     threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
     try:
