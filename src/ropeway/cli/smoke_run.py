@@ -82,18 +82,23 @@ def smoke(
     request_timeout: Annotated[
         float, typer.Option("--request-timeout", help="Seconds for one answer of the service.")
     ] = TIMEOUT_S,
+    reconcile: Annotated[
+        float, typer.Option("--reconcile", help="Seconds to look for the machine of a create without an answer.")
+    ] = 30.0,
     context: Annotated[int, typer.Option("--context", min=1, help="Most positions, prompt and reply.")] = 2048,
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads a stage; 0: as suits.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json/--no-json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Rent machines, say hello through a ring over them, and give every one of them back."""
     try:
         if vastai and local:
             raise ValueError("local: --local and --vastai exclude each other")
-        pace = Pace(poll_s=poll or (10.0 if vastai else LOCAL_POLL_S))
+        pace = Pace(poll_s=poll or (10.0 if vastai else LOCAL_POLL_S), reconcile_s=reconcile)
+        limits = _limits(limit or [])
         with Reporter() as reporter:
             if cleanup:
-                raise typer.Exit(_clean_up(reporter, pace, api_key, api_key_file, request_timeout))
+                limit_s = limits.get("destroy", LIMITS_S["destroy"])
+                raise typer.Exit(_clean_up(reporter, limit_s, api_key, api_key_file, request_timeout))
             cluster = cluster or ("iroh" if vastai else "tcp")
             settings = RunSettings(
                 Wanted(num_stages, gpu, disk_gb=disk),
@@ -108,7 +113,7 @@ def smoke(
                 max_price,
                 budget,
                 timeout,
-                _limits(limit or []),
+                limits,
                 pace,
                 keep_on_failure,
                 label or new_label(),
@@ -148,13 +153,13 @@ def _run(settings: RunSettings, provider: Provider, ledger: Ledger | None, repor
     return 0 if result.ok else EXIT_FAILED
 
 
-def _clean_up(reporter: Reporter, pace: Pace, key: str | None, key_file: Path | None, timeout_s: float) -> int:
+def _clean_up(reporter: Reporter, limit_s: float, key: str | None, key_file: Path | None, timeout_s: float) -> int:
     def make(entries: Entries) -> Provider:
         if entries.provider != VastAi.name:
             raise ValueError(f"ledger: {entries.provider!r} is no service that we know")
         return VastAi(_key(key, key_file), entries.server, timeout_s=timeout_s)
 
-    return 0 if clean_up(make, reporter, pace.retry_s) else EXIT_FAILED
+    return 0 if clean_up(make, reporter, limit_s) else EXIT_FAILED
 
 
 def _key(given: str | None, file: Path | None) -> str:

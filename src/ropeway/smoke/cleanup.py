@@ -6,21 +6,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from ropeway.smoke.ledger import Entries, Ledger, unsettled
 from ropeway.smoke.provider import Provider
 from ropeway.smoke.reporter import Reporter
 from ropeway.smoke.result import leftovers
-from ropeway.smoke.steps import LIMITS_S, Deadline
+from ropeway.smoke.steps import Deadline
 from ropeway.smoke.teardown import Left, destroy_all
+
+PAUSE_S: Final = 1.0
 
 
 def clean_up(
-    make: Callable[[Entries], Provider], reporter: Reporter, pause_s: float, directory: Path | None = None
+    make: Callable[[Entries], Provider], reporter: Reporter, limit_s: float, directory: Path | None = None
 ) -> bool:
     """Destroy what every ledger names and everything that carries its label; True where nothing is left.
 
-    `make` gives the provider that a ledger is about. A run that is still under way is let be.
+    `make` gives the provider that a ledger is about; each may take `limit_s`. A run that is still under way is let be.
     """
     clean = True
     for path in list(unsettled(directory)):
@@ -30,14 +33,14 @@ def clean_up(
             continue
         left: list[Left] = [Left(None, "the cleanup did not come to its end")]
         try:
-            left = _settle(ledger, make, reporter, pause_s)
+            left = _settle(ledger, make, reporter, limit_s)
         finally:
             ledger.close(settled=not left)
         clean = clean and not left
     return clean
 
 
-def _settle(ledger: Ledger, make: Callable[[Entries], Provider], reporter: Reporter, pause_s: float) -> list[Left]:
+def _settle(ledger: Ledger, make: Callable[[Entries], Provider], reporter: Reporter, limit_s: float) -> list[Left]:
     entries = ledger.entries()
     if not entries.announced:
         return []
@@ -49,11 +52,10 @@ def _settle(ledger: Ledger, make: Callable[[Entries], Provider], reporter: Repor
         with suppress(OSError):
             ledger.gone(instance)
 
-    limit_s = LIMITS_S["destroy"]
     deadline = Deadline("destroy", limit_s, time.monotonic() + limit_s, time.monotonic)
     try:
         left = destroy_all(
-            provider, entries.left, entries.label, deadline, pause_s=pause_s, listed_until=0.0, gone=gone
+            provider, entries.left, entries.label, deadline, pause_s=PAUSE_S, listed_until=0.0, gone=gone
         )
         command = provider.destroy_command("{id}")
     finally:

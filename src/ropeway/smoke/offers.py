@@ -11,7 +11,7 @@ class Walk(Iterator[Offer]):
     """The offers to try, in their order; offers go stale, so each may have gone when it is tried.
 
     `count` are needed, for at most `max_price` dollars an hour together; None: whatever they cost. An offer is left out
-    where it and the cheapest of what else is needed behind it would cost more.
+    where there is not enough behind it, or where it and the cheapest of that would cost more.
     """
 
     def __init__(self, offers: Sequence[Offer], count: int, max_price: float | None = None) -> None:
@@ -37,7 +37,7 @@ class Walk(Iterator[Offer]):
             self._left -= offer.price
 
     def cheapest(self) -> list[Offer]:
-        """What would be taken if nothing went stale; fewer than needed where there are no more, or none so cheap."""
+        """What would be taken if nothing went stale; nothing where there are not enough, or none so cheap."""
         walk = Walk(self._offers, self._needed, self._left)
         taken: list[Offer] = []
         for offer in walk:
@@ -48,8 +48,6 @@ class Walk(Iterator[Offer]):
         return taken
 
     def _fits(self, offer: Offer) -> bool:
-        if self._left is None:
-            return True
         price, machines = offer.price, {*self._used, offer.machine}
         missing = self._needed - 1
         for other in self._offers[self._at :]:
@@ -59,4 +57,4 @@ class Walk(Iterator[Offer]):
                 machines.add(other.machine)
                 price += other.price
                 missing -= 1
-        return price <= self._left + 1e-9
+        return missing <= 0 and (self._left is None or price <= self._left + 1e-9)

@@ -1,0 +1,89 @@
+"""A fake of the service, and the command run against it as a user would run it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from end_to_end.processes import Process, Yard
+from smoke.fake_vast import KEY, FakeVast, fake_vast
+
+
+class Runs:
+    """Starts `pp-smoke-run` against a fake; the key is in its environment, its state in the test's directory."""
+
+    def __init__(self, yard: Yard, fake: FakeVast, state: Path) -> None:
+        self.yard = yard
+        self.fake = fake
+        self.state = state
+
+    def moods(self, **moods: Any) -> None:
+        """What the service will do."""
+        for name, mood in moods.items():
+            assert hasattr(self.fake.moods, name)
+            setattr(self.fake.moods, name, mood)
+
+    def start(self, *flags: str, prelude: str = "", **environment: str) -> Process:
+        """With `--json` and quick looks; `flags` come last, so that they win."""
+        how = ["-c", f"{prelude}\nfrom ropeway.cli.smoke_run import main\nmain()"]
+        command = [sys.executable, *how, "--vastai", "--server-url", self.fake.url, "--cluster", "tcp", "--json"]
+        command += ["--image", "ropeway/test", "--model", "any", "--poll", "0.2", "--timeout", "60", *flags]
+        return self.yard.start(command, "smoke", **self.environment(), **environment)
+
+    def cleanup(self, *flags: str) -> Process:
+        """`pp-smoke-run --cleanup`."""
+        command = [sys.executable, "-m", "ropeway.cli.smoke_run", "--cleanup", *flags]
+        return self.yard.start(command, "cleanup", **self.environment())
+
+    def environment(self) -> dict[str, str]:
+        return {"VAST_API_KEY": KEY, "ROPEWAY_STATE": str(self.state), "COLUMNS": "80"}
+
+    @property
+    def ledgers(self) -> list[Path]:
+        """What runs have not settled."""
+        return sorted(self.state.glob("smoke-run/*"))
+
+    def result(self, process: Process, status: int) -> dict[str, Any]:
+        """The one JSON object of a run that has ended with this status. No word of it holds the key."""
+        assert process.status() == status, process.said()
+        assert KEY not in process.out + process.err
+        lines = process.out.splitlines()
+        assert len(lines) == 1, process.said()
+        value: dict[str, Any] = json.loads(lines[0])
+        return value
+
+    def failed(self, process: Process, *words: str) -> dict[str, Any]:
+        """A run that failed for this reason, and that has left nothing rented and nothing to settle."""
+        value = self.result(process, 1)
+        assert value["ok"] is False
+        for word in words:
+            assert word in value["reason"], value["reason"]
+        assert self.fake.rented == []
+        assert self.ledgers == []
+        assert all(instance["destroyed"] for instance in value["instances"])
+        return value
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeVast]:
+    with fake_vast() as service:
+        yield service
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    here = Yard(tmp_path)
+    try:
+        yield here
+    finally:
+        here.end()
+
+
+@pytest.fixture
+def runs(yard: Yard, fake: FakeVast, tmp_path: Path) -> Runs:
+    return Runs(yard, fake, tmp_path / "state")

@@ -1,0 +1,45 @@
+"""`pp-gpu-node` with a rank that needs no engine: it loads, joins and answers as STUB_RANK says.
+
+STUB_RANK: ok; never-loaded; never-whole; empty; slow (it never answers); dies (its process ends when asked).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Mapping
+from typing import Any
+
+import ropeway.smoke.node
+from ropeway.cli.gpu_node import main
+
+
+class StubRank:
+    """As `RankProcess`, without a process."""
+
+    def __init__(self, stage: int, setup: dict[str, Any], listener: object, environment: Mapping[str, str]) -> None:
+        self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.status: int | None = None
+        self.tail = ["what the worker wrote last"]
+        self._how = os.environ.get("STUB_RANK", "ok")
+        assert len(bytes.fromhex(setup["key"])) == 32
+        assert not {"SEED_ADDR", "CONTAINER_API_KEY", "VAST_API_KEY"} & environment.keys()
+        if self._how != "never-loaded":
+            self.events.put({"event": "loaded", "load_ms": 1, "weights_bytes": 1})
+
+    def say(self, op: str, **fields: Any) -> None:
+        if op == "join" and self._how != "never-whole":
+            self.events.put({"event": "whole"})
+        if op == "generate" and self._how == "dies":
+            self.status = -9
+        if op == "generate" and self._how in ("ok", "empty"):
+            text = "" if self._how == "empty" else f"hello to {fields['prompt']!r}"
+            self.events.put({"event": "reply", "id": fields["id"], "text": text, "token_ids": [5, 7], "error": ""})
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+
+if __name__ == "__main__":
+    ropeway.smoke.node.RankProcess = StubRank  # type: ignore[misc,assignment]
+    main()
