@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.fetch.ranges import Ranges
+from ropeway.checkpoints.origin import held_of, require_held
 
 MAX_HEADER_BYTES: Final = 100 << 20
 """As the reference implementation."""
@@ -61,11 +63,15 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsFile:
-    """An open file. The mapping is private and may be written to without the file changing (copy on write)."""
+    """An open file. The mapping is private and may be written to without the file changing (copy on write).
+
+    `held`: the bytes that are here, of a copy that was fetched; else None.
+    """
 
     path: Path
     data: memoryview
     tensors: dict[str, TensorEntry]
+    held: Ranges | None = None
 
     @classmethod
     def open(cls, path: Path) -> SafetensorsFile:
@@ -78,13 +84,14 @@ class SafetensorsFile:
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
         try:
-            return cls(path, data, parse_header(data))
+            return cls(path, data, parse_header(data), held_of(path))
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from None
 
     def tensor_bytes(self, name: str) -> memoryview:
-        """The bytes of one tensor, as a view of the map."""
+        """The bytes of one tensor, as a view of the map. Raises CheckpointError for one that was not fetched."""
         entry = self.tensors[name]
+        require_held(self.path, self.held, entry.offset, entry.offset + entry.nbytes, f"tensor {name}")
         return self.data[entry.offset : entry.offset + entry.nbytes]
 
 
