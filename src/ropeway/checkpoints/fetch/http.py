@@ -194,7 +194,7 @@ class Web:
 
     def _settle(self) -> None:
         """Before the next request: a connection whose last body was not read to its end is of no more use."""
-        if self._busy is not None and not self._busy[1].isclosed():
+        if self._busy is not None and self._busy[1].length != 0:
             self._drop(self._busy[0])
         self._busy = None
 
