@@ -6,17 +6,19 @@ Whoever asks has proved the cluster's key. Still a node runs nothing but our own
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ropeway.transport import tcp
 
-KEY_BYTES: Final = 32
+LONGEST_ADDRESS: Final = 128
 LONGEST_TEXT: Final = 4096
 MOST_RANKS: Final = 1024
 FORBIDDEN: Final = ("worker_cmd",)
 """Options that name a command: a node runs none that another one names."""
+_KEY: Final = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,12 @@ class Job:
         if not isinstance(addresses, list | tuple) or not 2 <= len(addresses) <= MOST_RANKS:
             raise ValueError("addresses: not a list of 2 or more")
         for address in addresses:
-            tcp.parse_address(str(address)[:LONGEST_TEXT])
+            if not isinstance(address, str) or len(address) > LONGEST_ADDRESS:
+                raise ValueError("addresses: not a list of texts")
+            tcp.parse_address(address)
         if type(rank) is not int or not 0 < rank < len(addresses):
             raise ValueError(f"rank: not one of 1..{len(addresses) - 1}")
-        if not isinstance(key, str) or len(key) != 2 * KEY_BYTES:
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise ValueError("key: not 64 hex digits")
         if not isinstance(bring_up_s, int | float) or not 0 < bring_up_s <= 3600:
             raise ValueError("bring_up_s: not a number of seconds up to 3600")
@@ -51,7 +55,7 @@ class Job:
             raise ValueError("options: not an object")
         for name, option in options.items():
             _judge(name, option)
-        return cls(ring, rank, options, tuple(map(str, addresses)), bytes.fromhex(key), float(bring_up_s))
+        return cls(ring, rank, options, tuple(addresses), bytes.fromhex(key), float(bring_up_s))
 
     def dump(self) -> dict[str, Any]:
         """As a JSON object."""
