@@ -13,8 +13,8 @@ demo: $(VENV)/.installed  ## split a real model in two and have it say hello
 test: lint  ## ruff, mypy --strict and pytest
 	@$(BIN)/pytest -q
 
-bench: $(VENV)/.installed  ## every figure of docs/performance.md; an idle machine and some minutes
-	@cd bench && for b in wire split_tax ttft throughput serving drafting; do echo "== $$b.py"; ../$(BIN)/python $$b.py; done
+bench: $(VENV)/.installed  ## measure everything and redraw docs/plots and the tables; an idle machine, most of an hour
+	@$(BIN)/python bench/suite.py
 
 lint: $(VENV)/.tested
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

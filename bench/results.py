@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -96,18 +96,13 @@ class Result:
             command = " ".join(["python", f"bench/{self.bench}.py", *words])
             print(json.dumps({**(more or {}), **self.as_json(), "command": command}))
             return
-        print(f"{self.bench}: {self.setting}\n{self.machine}")
-        for line in lines(self.figures):
-            print(line)
-        for note in self.notes:
-            print(note)
+        print("\n".join(self.lines()))
 
-
-def lines(figures: Iterable[Figure]) -> list[str]:
-    """A line a figure, its ideal beside it."""
-    found = list(figures)
-    width = max((len(figure.name) for figure in found), default=0)
-    return [f"  {figure.name:{width}}  {_measured(figure):34} {_bounds(figure)}".rstrip() for figure in found]
+    def lines(self) -> list[str]:
+        """For people: a line a figure, its ideal beside it."""
+        width = max((len(figure.name) for figure in self.figures), default=0)
+        told = [f"  {one.name:{width}}  {_measured(one):34} {_bounds(one)}".rstrip() for one in self.figures]
+        return [f"{self.bench}: {self.setting}", self.machine, *told, *self.notes]
 
 
 def number(value: float | None) -> str:
