@@ -12,6 +12,7 @@ import pytest
 
 from end_to_end.processes import Process, Yard
 from smoke.fake_vast import KEY, FakeVast, fake_vast
+from tiny_gguf import TinyModel, write_tiny
 
 
 class Runs:
@@ -67,6 +68,11 @@ class Runs:
         assert self.ledgers == []
         assert all(instance["destroyed"] for instance in value["instances"])
         return value
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_tiny(tmp_path_factory.mktemp("small") / "small.gguf", TinyModel(layers=6)))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""`pp-gpu-node`: what the image runs. It has no flags: the environment says which stage it is (docs/smoke-run.md).
+"""`pp-gpu-node`: what the image runs. The environment says which stage it is (docs/smoke-run.md).
 
-Exit status: 2 for a variable that is missing or wrong, named on standard error; 1 when the stage has failed; 143 when
-it was terminated.
+Its one flag, `--health`, asks whether the node that runs here is well: exit status 0 or 1. Without it 2 is for a variable
+that is missing or wrong, named on standard error; 1 when the stage has failed; 143 when it was terminated.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import NoReturn
 
+EXIT_FAILED = 1
 EXIT_USAGE = 2
 TERMINATED = 128 + signal.SIGTERM
 
@@ -37,6 +38,13 @@ def _terminate(_: int, __: FrameType | None) -> NoReturn:
 
 def main() -> None:
     """The command; ends the process."""
+    if sys.argv[1:] == ["--health"]:
+        from ropeway.smoke.health import is_well
+
+        raise SystemExit(0 if is_well(os.environ) else EXIT_FAILED)
+    if len(sys.argv) > 1:
+        sys.stderr.write("pp-gpu-node: it takes no arguments but --health; its environment says what to do\n")
+        raise SystemExit(EXIT_USAGE)
     from ropeway.launch.rank import leave
 
     signal.signal(signal.SIGTERM, _terminate)

@@ -19,6 +19,7 @@ from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
 from ropeway.smoke.cluster import Cluster, Inbox, join_cluster, ring_id, ring_key
 from ropeway.smoke.environment import NodeSettings, for_children
+from ropeway.smoke.health import Pulse
 from ropeway.smoke.rank_process import RankProcess
 from ropeway.smoke.selfdestruct import self_destruct
 
@@ -47,6 +48,7 @@ class Node:
         self._cluster = cluster
         self._rank = rank
         self._seen = seen
+        self._pulse = Pulse(os.environ)
         self._joined = self._loaded = self._whole = self._done = False
         self._entry: Inbox | None = None
         self._asked: dict[str, InferenceRequest] = {}
@@ -65,6 +67,7 @@ class Node:
 
     def _turn(self) -> None:
         """One look at everything; sleeps for a moment in whatever it waits for."""
+        self._pulse.beat()
         self._hear_rank()
         names = self._cluster.names()
         if ORCHESTRATOR in names:
