@@ -60,6 +60,11 @@ class Door:
         self._thread = threading.Thread(target=self._run, name="ropeway door", daemon=True)
         self._thread.start()
 
+    @property
+    def guests(self) -> int:
+        """Connections that are at the door now: unproved, measuring the link, or on their way out."""
+        return len(self._guests)
+
     def close(self, timeout_s: float = 1.0) -> None:
         """Drop every guest and stop. The listener is left to its owner."""
         self._closing = True
