@@ -16,7 +16,7 @@ IMPURE = {"asyncio", "multiprocessing", "os", "random", "secrets", "select", "se
 IMPURE |= {"threading", "time", "datetime", "uuid"}
 COMMANDS = {PACKAGE / "wire" / "__main__.py"}
 """Entry points inside a pure room: they read files."""
-MEASURING = {PACKAGE / "placement" / "calibration.py", PACKAGE / "placement" / "probe.py"}
+MEASURING = {PACKAGE / "placement" / f"{name}.py" for name in ("calibration", "calibrated", "machine", "probe")}
 
 SINGLE = [PACKAGE / "types.py", PACKAGE / "stage" / "slots.py"]
 SINGLE += [PACKAGE / "stage" / "work.py"]

@@ -1,0 +1,258 @@
+"""Times this node's engine on a few layers of a model, by kind of layer, until the times agree. Measures.
+
+Stages of several ranges are loaded side by side and timed in turn, so that what drifts (a clock, a neighbour) drifts
+for all of them; fit.py takes the kinds apart. Only the layers that are timed are loaded, embeddings and head once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ropeway.engines.base import Engine, EngineConfig, Span
+from ropeway.engines.registry import make_engine
+from ropeway.engines.rows import from_f32
+from ropeway.placement.facts import KV_SHARE, Costs, Model, Node
+from ropeway.placement.fit import STAGE, Condition, Sample, fit_costs, through, widest_spread
+from ropeway.placement.machine import limit_of, resident_bytes, watch_others
+from ropeway.placement.ranges import kinds_in, ranges_to_time
+
+LIMIT_S: Final = 30.0
+CALM: Final = 0.03
+"""A spread that is small enough to stop at."""
+LEAST_CYCLES: Final = 3
+SPARE_LAYERS: Final = {"llamacpp": 1}
+"""Layers behind a stage's own whose KV an engine keeps too (docs/architecture.md, "How llama.cpp runs")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is timed: decode with 1 row and `streams` rows at `short` and `deep` positions, and parts of `part` rows."""
+
+    engine: str
+    streams: int = 4
+    part: int = 256
+    short: int = 64
+    deep: int = 768
+    steps: int = 6
+    threads: int = 0
+    gpu_layers: int = -1
+    dtype: str = ""
+    device: str = ""
+    limit_s: float = LIMIT_S
+
+    def __post_init__(self) -> None:
+        for name in ("streams", "part", "short", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
+        if self.deep < self.short + self.part:
+            raise ValueError(
+                f"deep: {self.deep} is not at least {self.short + self.part}, a part behind the short depth"
+            )
+
+
+@dataclass(slots=True)
+class Timed:
+    """What was measured so far."""
+
+    decode: list[Sample] = field(default_factory=list)
+    prompt: list[Sample] = field(default_factory=list)
+    embed: list[tuple[Condition, float]] = field(default_factory=list)
+    head: list[tuple[Condition, float]] = field(default_factory=list)
+    cycles: int = 0
+
+    @property
+    def spread(self) -> float:
+        """The widest of all conditions on the largest stage."""
+        return max(widest_spread(self.decode), widest_spread(self.prompt))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A calibrated node, and how it went: seconds, spread, the share of the machine that others had."""
+
+    node: Node
+    seconds: float
+    cycles: int
+    others: float | None
+    ranges: tuple[tuple[int, int], ...]
+    weights_bytes: int
+
+    @property
+    def doubts(self) -> str:
+        """Why not to trust it, for people; empty where it is good."""
+        found = []
+        if self.node.spread > 3 * CALM:
+            found.append(f"times differ by {self.node.spread:.0%}")
+        if self.others is not None and self.others > 0.1:
+            found.append(f"other processes had {self.others:.0%} of the machine")
+        return " and ".join(found) + ": calibrate again when it is quiet" if found else ""
+
+
+def calibrate(name: str, path: Path, model: Model, memory_bytes: int, settings: Settings) -> Calibration:
+    """Load a few layers, time them, and give the node. Raises EngineError, CheckpointError, ValueError."""
+    started = time.monotonic()
+    ranges = ranges_to_time(model)
+    before = resident_bytes()
+    with watch_others() as busy, _stages(path, ranges, settings) as stages:
+        timed = Timed()
+        while timed.cycles < LEAST_CYCLES or timed.spread > CALM:
+            begun = time.monotonic()
+            for (first, end), engine in zip(ranges, stages, strict=True):
+                _cycle(engine, kinds_in(model, first, end), settings, timed, ends=engine is stages[0])
+            timed.cycles += 1
+            if time.monotonic() - started + (time.monotonic() - begun) > settings.limit_s and timed.cycles > 1:
+                break
+        held = resident_bytes() - before
+        weights = sum(engine.weights_bytes for engine in stages)
+        backend = stages[0].backend.name.lower()
+    node = _node(name, model, timed, settings, limit_of(memory_bytes), backend)
+    states = sum(_kv_bytes(model, settings, end - first) for first, end in ranges)
+    node = replace(node, overhead_bytes=max(0, held - weights - states) // len(ranges))
+    seconds = time.monotonic() - started
+    return Calibration(node, seconds, timed.cycles, busy.others, tuple(ranges), weights)
+
+
+@contextmanager
+def _stages(path: Path, ranges: Sequence[tuple[int, int]], settings: Settings) -> Iterator[list[Engine]]:
+    """The stages, loaded; the first has the embeddings and the head."""
+    engines: list[Engine] = []
+    try:
+        for first, end in ranges:
+            config = EngineConfig(
+                str(path),
+                first,
+                end,
+                embed=not engines,
+                head=not engines,
+                context=settings.deep + 2 * settings.steps,
+                parallel=settings.streams,
+                chunk=settings.part,
+                threads=settings.threads,
+                gpu_layers=settings.gpu_layers,
+                dtype=settings.dtype,
+                device=settings.device,
+            )
+            engine = make_engine(settings.engine, config)
+            engines.append(engine)
+            engine.load()
+        yield engines
+    finally:
+        for engine in engines:
+            engine.close()
+
+
+class _Runner:
+    """One engine with rows to feed it; positions of each slot are kept here."""
+
+    def __init__(self, engine: Engine, most_rows: int) -> None:
+        self._engine = engine
+        self._row_bytes = engine.boundary.row_bytes()
+        values = np.random.default_rng(7).standard_normal(engine.boundary.planes * engine.boundary.hidden * most_rows)
+        rows = from_f32(values.astype(np.float32) * np.float32(0.1), engine.boundary.row_dtype)
+        self._rows = memoryview(rows)
+        self._out = memoryview(bytearray(len(rows)))
+        self._at: dict[int, int] = {}
+
+    def run(self, *batch: tuple[int, int]) -> float:
+        """Run (slot, rows) behind what each slot holds; the milliseconds that it took."""
+        spans = [Span(slot, self._at.get(slot, 0), rows) for slot, rows in batch]
+        size = sum(span.rows for span in spans) * self._row_bytes
+        started = time.perf_counter()
+        self._engine.forward(spans, self._rows[:size], self._out[:size])
+        ms = (time.perf_counter() - started) * 1e3
+        for span in spans:
+            self._at[span.slot] = span.first + span.rows
+        return ms
+
+    def release(self) -> None:
+        """Forget every slot."""
+        for slot in self._at:
+            self._engine.release(slot)
+        self._at.clear()
+
+    def head_ms(self, rows: int) -> float:
+        """Milliseconds of norm and head over `rows` rows."""
+        spans = [Span(0, 0, rows)]
+        started = time.perf_counter()
+        self._engine.head(spans, self._rows[: rows * self._row_bytes], list(range(rows)))
+        return (time.perf_counter() - started) * 1e3
+
+    def embed_ms(self, rows: int) -> float:
+        """Milliseconds of looking `rows` embedding rows up."""
+        started = time.perf_counter()
+        self._engine.embed([1 + i % 250 for i in range(rows)], self._out[: rows * self._row_bytes])
+        return (time.perf_counter() - started) * 1e3
+
+
+def _cycle(engine: Engine, kinds: dict[str, int], settings: Settings, timed: Timed, *, ends: bool) -> None:
+    """Every condition once (a decode step `steps` times) on one stage."""
+    short, deep, part, steps = settings.short, settings.deep, settings.part, settings.steps
+    runner = _Runner(engine, max(part, settings.streams))
+
+    def prompt(first: int, rows: int) -> None:
+        timed.prompt.append(Sample(kinds, Condition(rows, first + (rows + 1) / 2), runner.run((0, rows))))
+
+    def decode(slots: int, depth: int) -> None:
+        batch = [(slot, 1) for slot in range(slots)]
+        for _ in range(steps):
+            timed.decode.append(Sample(kinds, Condition(slots, depth), runner.run(*batch)))
+
+    few = max(1, part // 4)
+    prompt(0, few)
+    runner.release()
+    for slot in range(settings.streams):
+        _fill(runner, slot, short, part)
+    decode(1, short)
+    if settings.streams > 1:
+        decode(settings.streams, short)
+    runner.release()
+    prompt(0, part)
+    at = part
+    while at + 2 * part <= deep:
+        runner.run((0, part))
+        at += part
+    prompt(at, part)
+    _fill(runner, 0, deep - at - part, part)
+    decode(1, deep)
+    runner.release()
+    if ends:
+        for rows in (1, settings.streams):
+            timed.head += [(Condition(rows, 0), runner.head_ms(rows)) for _ in range(steps)]
+        for rows in (1, part):
+            timed.embed += [(Condition(rows, 0), runner.embed_ms(rows)) for _ in range(steps)]
+
+
+def _fill(runner: _Runner, slot: int, rows: int, part: int) -> None:
+    while rows > 0:
+        runner.run((slot, min(rows, part)))
+        rows -= part
+
+
+def _node(name: str, model: Model, timed: Timed, settings: Settings, limit_bytes: int, backend: str) -> Node:
+    decode, prompt = fit_costs(timed.decode), fit_costs(timed.prompt)
+    return Node(
+        name=name,
+        limit_bytes=limit_bytes,
+        layers={kind: Costs(decode[kind], prompt[kind]) for kind in model.kinds},
+        stage=Costs(decode[STAGE], prompt[STAGE]),
+        embed=through(timed.embed),
+        head=through(timed.head),
+        backend=backend,
+        engine=settings.engine,
+        spare_layers=SPARE_LAYERS.get(settings.engine, 0),
+        spread=timed.spread,
+    )
+
+
+def _kv_bytes(model: Model, settings: Settings, layers: int) -> int:
+    """KV of a stage as it was loaded here."""
+    widest = max(layer.kv_row_bytes for layer in model.layers)
+    held = layers + SPARE_LAYERS.get(settings.engine, 0)
+    return round(held * widest * KV_SHARE["f16"] * (settings.deep + 2 * settings.steps) * settings.streams)
