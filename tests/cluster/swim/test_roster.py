@@ -122,9 +122,9 @@ def test_at_one_incarnation_dead_beats_suspect_beats_alive() -> None:
     assert (state(roster), kinds(roster)) == (State.SUSPECT, [Suspected])
     roster.hear_member(1.0, stated(Statement(A, 10)))
     assert state(roster) is State.SUSPECT
-    roster.hear_claim(1.0, dead())
+    roster.hear_claim(9.0, dead())
     assert (state(roster), kinds(roster)) == (State.DEAD, [Died])
-    roster.hear_claim(1.0, suspect())
+    roster.hear_claim(9.0, suspect())
     roster.hear_member(1.0, stated(Statement(A, 10)))
     assert (state(roster), kinds(roster)) == (State.DEAD, [])
 
@@ -133,9 +133,9 @@ def test_at_one_incarnation_dead_beats_suspect_beats_alive() -> None:
 def test_a_higher_incarnation_beats_any_claim(claim: Claim) -> None:
     roster = make_roster(A, B)
     roster.hear_claim(1.0, suspect())
-    roster.hear_claim(1.0, claim)
+    roster.hear_claim(9.0, claim)
     fetch(roster)
-    roster.hear_member(2.0, stated(Statement(A, 10, 1)))
+    roster.hear_member(9.0, stated(Statement(A, 10, 1)))
     assert (state(roster), kinds(roster)) == (State.ALIVE, [Recovered])
     roster.hear_claim(3.0, claim)
     assert state(roster) is State.ALIVE
@@ -166,6 +166,7 @@ def test_left_is_not_dead_and_only_its_own_word_brings_it_back() -> None:
 def test_a_death_that_is_news_leaves_time_to_refute() -> None:
     roster = make_roster(A, B)
     roster.hear_claim(1.0, dead())
+    roster.hear_claim(2.0, dead(by=C))
     assert (state(roster), kinds(roster)) == (State.SUSPECT, [Suspected])
     assert roster.next_at() == 1.0 + LAN.suspicion_min_s(3)
     roster.expire(roster.next_at())
@@ -235,7 +236,7 @@ def test_the_last_incarnation_is_followed_by_another_life() -> None:
 
 def test_who_is_long_dead_is_forgotten_and_not_taken_in_again() -> None:
     roster = make_roster(A, B)
-    roster.hear_claim(0.0, suspect())
+    roster.hear_claim(-9.0, suspect())
     roster.hear_claim(0.0, dead())
     fetch(roster)
     roster.expire(LAN.forget_s - 1)

@@ -40,7 +40,7 @@ class Outreach:
 
     def next_at(self, leaving: bool) -> float:
         """When `tick` has something to do; who leaves only gossips."""
-        gossip_at = self._gossip_at if self._queue and self._roster.others() else math.inf
+        gossip_at = self._gossip_at if self._queue and self._roster.living > 1 else math.inf
         return gossip_at if leaving else min(gossip_at, self._join_at, self._sync_at, self._rejoin_at)
 
     def join(self, now: float) -> None:

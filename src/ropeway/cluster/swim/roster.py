@@ -100,8 +100,8 @@ class Roster:
     def hear_claim(self, now: float, claim: Claim) -> None:
         """What somebody says of another; of one that has left nobody has anything to say.
 
-        A death that is news counts as a suspicion that everybody confirms.
-        So a member that the other side of a healed partition held dead has time to refute, as in memberlist's merge.
+        A death counts as a suspicion that everybody confirms: nobody is dead here before it has been a suspect here for
+        the shortest time. So a member that the other side of a healed partition held dead can refute.
         """
         if claim.member == self.me:
             self._hear_of_me(now, claim.rank)
@@ -109,18 +109,20 @@ class Roster:
         held = self._members.get(claim.member)
         if held is None or claim.start != held.start or held.state is State.LEFT:
             return
-        if held.state is State.SUSPECT and claim.incarnation == held.incarnation:
-            if claim.state is State.DEAD:
-                self._bury(now, held, claim.by)
-            elif claim.by in self._members and self.suspicions[held.id].confirm(claim.by):
-                self.news.append(claim)
-        elif claim.rank > held.rank:
-            if held.state is State.DEAD and claim.state is State.DEAD:
-                self._put(replace(held, incarnation=claim.incarnation, by=claim.by))
+        if claim.rank > held.rank and held.state is State.DEAD and claim.state is State.DEAD:
+            self._put(replace(held, incarnation=claim.incarnation, by=claim.by))
+            return
+        if held.state is not State.SUSPECT or claim.incarnation > held.incarnation:
+            if claim.rank <= held.rank:
                 return
             self._suspect(now, held, claim.incarnation, claim.by)
-            if claim.state is State.DEAD:
-                self.suspicions[held.id].make_sure()
+        elif claim.incarnation < held.incarnation:
+            return
+        elif claim.by in self._members and self.suspicions[held.id].confirm(claim.by) and claim.state is State.SUSPECT:
+            self.news.append(claim)
+        if claim.state is State.DEAD:
+            self.suspicions[held.id].make_sure()
+            self.expire(now)
 
     def accuse(self, now: float, member: bytes) -> None:
         """A member has not answered our own probe."""
@@ -132,7 +134,7 @@ class Roster:
         """End the suspicions that are over, and forget those who are long gone."""
         for member, suspicion in list(self.suspicions.items()):
             if suspicion.ends_at() <= now:
-                self._bury(now, self._members[member], self.me)
+                self._bury(now, self._members[member])
         if self._forget_at <= now:
             self._forget(now)
 
@@ -208,12 +210,12 @@ class Roster:
             self.events.append(Recovered(member))
         self.events.append(Suspected(member))
 
-    def _bury(self, now: float, held: Member, by: bytes) -> None:
-        member = replace(held, state=State.DEAD, by=by, since=now)
+    def _bury(self, now: float, held: Member) -> None:
+        member = replace(held, state=State.DEAD, by=self.me, since=now)
         self.suspicions.pop(member.id, None)
         self._put(member)
         self.touched.add(member.id)
-        self.news.append(Claim(member.id, member.start, member.incarnation, State.DEAD, by))
+        self.news.append(Claim(member.id, member.start, member.incarnation, State.DEAD, self.me))
         self.events.append(Died(member))
 
     def _put(self, member: Member) -> None:
