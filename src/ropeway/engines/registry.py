@@ -90,6 +90,18 @@ def _tinygrad_whole(config: EngineConfig) -> Whole:
     return EngineWhole(_tinygrad(config))
 
 
+def _mlx(config: EngineConfig) -> Engine:
+    from ropeway.engines.mlx.engine import MlxEngine
+
+    return MlxEngine(config)
+
+
+def _mlx_whole(config: EngineConfig) -> Whole:
+    from ropeway.engines.whole import EngineWhole
+
+    return EngineWhole(_mlx(config))
+
+
 _ALL_ROWS: Final = frozenset(RowDtype)
 
 ENGINES: Final = {
@@ -122,6 +134,15 @@ ENGINES: Final = {
         grain=32,
         modules=("tinygrad",),
         extra="tinygrad",
+    ),
+    "mlx": EngineEntry(
+        EngineKind.MLX,
+        frozenset({Format.SAFETENSORS}),
+        _ALL_ROWS,
+        _mlx,
+        _mlx_whole,
+        modules=("mlx", "mlx_lm"),
+        extra="mlx",
     ),
     "worker": EngineEntry(
         EngineKind.WORKER, frozenset({Format.GGUF, Format.SAFETENSORS}), _ALL_ROWS, _worker, _worker_whole

@@ -138,11 +138,15 @@ class WorkerEngine:
         return b"".join(done)
 
     def _first(self, span: Span, rows: memoryview) -> bytes:
-        tokens = np.frombuffer(rows, np.uint8).reshape(span.rows, -1)[:, : _TOKEN.itemsize].copy().view(_TOKEN)
-        ids = [int(token) for token in tokens[:, 0]]
+        ids = self._tokens(rows)
         if span.rows == 1 and span.first > 0:
             return self._rows("decode_step", span, {"token_id": ids[0]})
         return self._rows("embed_and_forward", span, {"tokens": ids})
+
+    def _tokens(self, rows: memoryview) -> list[int]:
+        """What `embed` noted."""
+        words = np.frombuffer(rows, np.uint8).reshape(-1, self.boundary.row_bytes())[:, : _TOKEN.itemsize].copy()
+        return [int(token) for token in words.view(_TOKEN)[:, 0]]
 
     def _middle(self, span: Span, rows: memoryview) -> bytes:
         return self._rows("forward_range", span, self._hidden(rows, span.rows))
@@ -178,9 +182,7 @@ class WorkerEngine:
         if not self._config.head:
             raise EngineError("this stage was loaded without a head")
         if self._config.embed:
-            done = self._run(spans, rows)
-            size = self.boundary.row_bytes()
-            return self.head(spans, memoryview(b"".join([done[i * size : (i + 1) * size] for i in wanted])), wanted)
+            return self._all_at_once(spans, rows, wanted)
         logits = np.empty((len(wanted), self._ready.vocabulary), np.float32)
         at = taken = 0
         for span in spans:
@@ -196,6 +198,22 @@ class WorkerEngine:
                 first = stop
             at += span.rows
         return logits
+
+    def _all_at_once(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
+        """Embeddings, every layer and the head in one worker."""
+        vocabulary, size = self._ready.vocabulary, self.boundary.row_bytes()
+        logits = [np.empty((0, vocabulary), np.float32)]
+        at = 0
+        for span in spans:
+            mine = [row - at for row in wanted if at <= row < at + span.rows]
+            tokens = self._tokens(rows[at * size : (at + span.rows) * size])
+            nbytes = len(mine) * vocabulary * 4
+            fields = {**self._place(span), "tokens": tokens, "logits": mine}
+            reply = self._ask("embed_and_forward", fields, encoded_size(nbytes))
+            given = payload(reply, "logits_b64", nbytes)
+            logits.append(np.frombuffer(given, np.float32).reshape(len(mine), vocabulary))
+            at += span.rows
+        return np.concatenate(logits)
 
     def _last(self, span: Span, rows: memoryview) -> Logits:
         """The logits of a span's last row."""

@@ -140,16 +140,30 @@ class Host:
         return {"text": self._text.detokenize(tokens)}
 
     def _embed_and_forward(self, value: Fields) -> Fields:
-        return self._forward_tokens(value, self._tokens(value))
+        tokens = self._tokens(value)
+        wanted = value.get("logits")
+        if wanted is None:
+            return self._forward_tokens(value, tokens)
+        if "head" not in self._can or self._span != (0, self._layers):
+            raise BadRequest("logits: this worker does not hold every layer and the head")
+        if not isinstance(wanted, list):
+            raise BadRequest("logits: expected a list of rows")
+        rows = [_number({"logits": row}, "logits", len(tokens) - 1) for row in wanted]
+        span, given = self._place(value, len(tokens)), self._embedded(tokens)
+        logits = self._engine.forward_head([span], given, rows)
+        self._positions[span.slot] = span.first + span.rows
+        return {"logits_b64": encoded(logits.tobytes())}
 
     def _decode_step(self, value: Fields) -> Fields:
         return self._forward_tokens(value, [_number(value, "token_id", self._vocabulary - 1)])
 
     def _forward_tokens(self, value: Fields, tokens: list[int]) -> Fields:
-        span = self._place(value, len(tokens))
+        return self._given(self._run(self._place(value, len(tokens)), self._embedded(tokens)))
+
+    def _embedded(self, tokens: list[int]) -> memoryview:
         rows = memoryview(bytearray(len(tokens) * self._engine.boundary.row_bytes()))
         self._engine.embed(tokens, rows)
-        return self._given(self._run(span, rows))
+        return rows
 
     def _forward_range(self, value: Fields) -> Fields:
         rows, count = self._rows(value)
