@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +30,20 @@ class Runs:
             assert hasattr(self.fake.moods, name)
             setattr(self.fake.moods, name, mood)
 
-    def start(self, *flags: str, prelude: str = "", **environment: str) -> Process:
-        """With `--json` and quick looks; `flags` come last, so that they win."""
-        how = ["-c", f"{prelude}\nfrom ropeway.cli.smoke_run import main\nmain()"]
-        command = [sys.executable, *how, "--vastai", "--server-url", self.fake.url, "--cluster", "tcp", "--json"]
+    def start(self, *flags: str, **environment: str) -> Process:
+        """With `--json` and quick looks; `flags` come last, so that they win. SMOKE_CLUSTER says how nodes meet."""
+        cluster = os.environ.get("SMOKE_CLUSTER", "tcp")
+        command = [
+            sys.executable,
+            "-m",
+            "ropeway.cli.smoke_run",
+            "--vastai",
+            "--server-url",
+            self.fake.url,
+            "--cluster",
+            cluster,
+            "--json",
+        ]
         command += ["--image", "ropeway/test", "--model", "any", "--poll", "0.2", "--timeout", "60", *flags]
         return self.yard.start(command, "smoke", **self.environment(), **environment)
 

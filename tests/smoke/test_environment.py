@@ -38,6 +38,7 @@ def test_a_stage_of_a_run() -> None:
         ("ENGINE", "magic", "none of"),
         ("CONTEXT", "0", "outside"),
         ("ORPHAN_S", "0", "outside"),
+        ("BIND", "everywhere", "not HOST:PORT"),
         ("VAST_URL", "http://example.org", "neither https"),
     ],
 )

@@ -65,9 +65,7 @@ def test_what_it_copies_and_installs_exists() -> None:
     for word, rest in instructions():
         if word == "COPY":
             assert all((ROOT / source).exists() for source in shlex.split(rest)[:-1])
-    extras = next(
-        rest.partition("=")[2] for word, rest in instructions() if word == "ARG" and rest.startswith("EXTRAS")
-    )
+    arguments = dict(rest.split("=", 1) for word, rest in instructions() if word == "ARG")
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(arguments["EXTRAS"].split(",")) <= known.keys()
     ignored = (ROOT / ".dockerignore").read_text().splitlines()

@@ -9,15 +9,17 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from ropeway.cluster.settings import DEFAULT_RELAYS
 from ropeway.launch.rank import leave
 from ropeway.launch.vastai import SERVER, TIMEOUT_S, VastAi, check_server
 from ropeway.smoke.cleanup import clean_up
-from ropeway.smoke.cluster import KINDS
+from ropeway.smoke.cluster import HERE, KINDS, Reach
 from ropeway.smoke.ledger import Entries, Ledger
 from ropeway.smoke.local import LocalProvider
 from ropeway.smoke.provider import Provider, Wanted
@@ -77,6 +79,9 @@ def smoke(
     cluster: Annotated[
         str, typer.Option("--cluster", metavar="|".join(KINDS), help="How nodes meet; tcp is for this machine only.")
     ] = "",
+    relays: Annotated[
+        str, typer.Option("--relays", metavar="default|none|URL,...", help="Relays for iroh; none on this machine.")
+    ] = "",
     server_url: Annotated[str, typer.Option("--server-url", help="Another address of the service.")] = SERVER,
     poll: Annotated[float | None, typer.Option("--poll", help="Seconds between looks at the machines.")] = None,
     request_timeout: Annotated[
@@ -108,6 +113,7 @@ def smoke(
                 engine,
                 image,
                 _cluster(cluster, vastai, server_url),
+                _reach(relays, vastai and server_url.startswith("https:")),
                 context,
                 threads or (0 if vastai else usable_threads(num_stages)),
                 max_price,
@@ -181,6 +187,12 @@ def _cluster(kind: str, vastai: bool, server_url: str) -> str:
     if kind == "tcp" and vastai and server_url.startswith("https:"):
         raise ValueError("cluster: tcp reaches this machine only; rented ones need iroh")
     return kind
+
+
+def _reach(relays: str, far: bool) -> Reach:
+    if far:
+        return Reach(relays or DEFAULT_RELAYS)
+    return replace(HERE, relays=relays) if relays else HERE
 
 
 def _limits(texts: list[str]) -> dict[str, float]:

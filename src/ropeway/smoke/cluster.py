@@ -11,12 +11,13 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ropeway.cluster.client import Agent, MemberView
 from ropeway.cluster.messages import Message, stage_name
 from ropeway.cluster.process import running_agent
-from ropeway.cluster.settings import AgentSettings
+from ropeway.cluster.settings import DEFAULT_RELAYS, NO_RELAYS, AgentSettings
 from ropeway.smoke.loopback.link import TICKET
 
 KINDS: Final = ("tcp", "iroh")
@@ -101,8 +102,20 @@ class AgentCluster:
         return tuple(f"{names[stage_name(stage)]}:{stage}" for stage in range(world))
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How nodes over iroh reach each other: `relays` as for AgentSettings, and the addresses to bind, empty for all."""
+
+    relays: str = DEFAULT_RELAYS
+    bind: tuple[str, ...] = ()
+
+
+HERE: Final = Reach(NO_RELAYS, ("127.0.0.1:0", "[::1]:0"))
+"""On this machine alone."""
+
+
 @contextmanager
-def open_cluster(kind: str, up_s: float) -> Iterator[Cluster]:
+def open_cluster(kind: str, up_s: float, reach: Reach = HERE) -> Iterator[Cluster]:
     """The first node of a new cluster, for an orchestrator. Raises AgentError where it is not up within `up_s`."""
     if kind == "tcp":
         from ropeway.smoke.loopback.seed import Seed
@@ -110,12 +123,16 @@ def open_cluster(kind: str, up_s: float) -> Iterator[Cluster]:
         with Seed() as seed:
             yield seed
         return
-    with _home() as home, running_agent(AgentSettings(home, first=True, label="orchestrator", wan=True), up_s) as agent:
-        yield AgentCluster(agent)
+    with _home() as home:
+        settings = AgentSettings(
+            home, first=True, label="orchestrator", bind=reach.bind, relays=reach.relays, wan=_far(reach)
+        )
+        with running_agent(settings, up_s) as agent:
+            yield AgentCluster(agent)
 
 
 @contextmanager
-def join_cluster(ticket: str, label: str, up_s: float) -> Iterator[Cluster]:
+def join_cluster(ticket: str, label: str, up_s: float, reach: Reach = HERE) -> Iterator[Cluster]:
     """A node that joins by a ticket. Raises AgentError, or ValueError for something that is no ticket."""
     if ticket.startswith(TICKET):
         from ropeway.smoke.loopback.member import join
@@ -123,8 +140,10 @@ def join_cluster(ticket: str, label: str, up_s: float) -> Iterator[Cluster]:
         with join(ticket, label, up_s) as member:
             yield member
         return
-    with _home() as home, running_agent(AgentSettings(home, ticket, label=label, wan=True), up_s) as agent:
-        yield AgentCluster(agent)
+    with _home() as home:
+        settings = AgentSettings(home, ticket, label=label, bind=reach.bind, relays=reach.relays, wan=_far(reach))
+        with running_agent(settings, up_s) as agent:
+            yield AgentCluster(agent)
 
 
 def ring_key(ticket: str) -> bytes:
@@ -135,6 +154,11 @@ def ring_key(ticket: str) -> bytes:
 def ring_id(label: str) -> str:
     """A ring's name for one run, 12 letters and digits."""
     return hashlib.sha256(label.encode()).hexdigest()[:12]
+
+
+def _far(reach: Reach) -> bool:
+    """Whether membership has to wait for far nodes."""
+    return reach.relays != NO_RELAYS
 
 
 @contextmanager

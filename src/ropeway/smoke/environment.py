@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ropeway.cluster.settings import DEFAULT_RELAYS
 from ropeway.launch.vastai import SERVER, check_server
+from ropeway.smoke.cluster import Reach
+from ropeway.smoke.models import find_model
+from ropeway.transport.tcp import parse_address
 
 ORPHAN_S: Final = 600.0
 """How long a node that does not see its orchestrator waits before it destroys itself."""
@@ -39,6 +43,8 @@ class NodeSettings:
     orphan_s: float = ORPHAN_S
     end_with_stdin: bool = False
     """A local node's parent holds its standard input open for as long as it lives."""
+    reach: Reach = field(default_factory=Reach)
+    """RELAYS (default, none, or URLs) and BIND (HOST:PORT with commas between), for a cluster over iroh."""
     container_id: str = ""
     container_key: str = field(default="", repr=False)
     """The service's own key for this one instance, with which it can destroy itself."""
@@ -52,7 +58,7 @@ def read_settings(variables: Mapping[str, str]) -> NodeSettings:
         stage=_integer(variables, "STAGE", 0, num_stages - 1),
         num_stages=num_stages,
         ticket=_text(variables, "SEED_ADDR"),
-        model=_text(variables, "MODEL"),
+        model=find_model(_text(variables, "MODEL")),
         label=_text(variables, "RUN_LABEL", "smoke"),
         engine=_engine(variables),
         context=_integer(variables, "CONTEXT", 1, 1 << 20, 2048),
@@ -60,6 +66,7 @@ def read_settings(variables: Mapping[str, str]) -> NodeSettings:
         gpu_layers=_integer(variables, "GPU_LAYERS", -1, 10_000, -1),
         orphan_s=float(_integer(variables, "ORPHAN_S", 1, 86_400, int(ORPHAN_S))),
         end_with_stdin=_integer(variables, "END_WITH_STDIN", 0, 1, 0) == 1,
+        reach=_reach(variables),
         container_id=_text(variables, "CONTAINER_ID", ""),
         container_key=_text(variables, "CONTAINER_API_KEY", ""),
         server=_server(variables),
@@ -102,6 +109,19 @@ def _engine(variables: Mapping[str, str]) -> str:
         except ValueError as error:
             raise BadVariable("ENGINE", str(error)) from None
     return name
+
+
+def _reach(variables: Mapping[str, str]) -> Reach:
+    reach = Reach(
+        _text(variables, "RELAYS", DEFAULT_RELAYS),
+        tuple(address for address in _text(variables, "BIND", "").split(",") if address),
+    )
+    for address in reach.bind:
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise BadVariable("BIND", str(error)) from None
+    return reach
 
 
 def _server(variables: Mapping[str, str]) -> str:

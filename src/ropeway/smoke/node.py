@@ -187,7 +187,7 @@ def serve(settings: NodeSettings) -> int:
     label = f"stage-{settings.stage}"
     try:
         with ExitStack() as stack:
-            cluster = stack.enter_context(join_cluster(settings.ticket, label, JOIN_S))
+            cluster = stack.enter_context(join_cluster(settings.ticket, label, JOIN_S, settings.reach))
             say(f"joined as {cluster.node[:16]}, stage {settings.stage} of {settings.num_stages}")
             rank = _start_rank(settings, cluster)
             stack.callback(rank.end)

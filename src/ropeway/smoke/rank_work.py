@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ropeway.engines.base import Engine
-from ropeway.launch.placement import Options, Placement, place
+from ropeway.launch.fetching import place_rank
+from ropeway.launch.placement import Options, Placement
 from ropeway.launch.rank import RankSetup, ring_config
 from ropeway.launch.rank0 import Rank0, StageFacts
 from ropeway.serving.loop import Loop
@@ -48,7 +49,7 @@ class ChildSetup:
 def be_rank(parent: Parent, setup: ChildSetup) -> None:
     """Until the ring ends, which is raised. Raises EngineError, CheckpointError, ProtocolError, ValueError, OSError."""
     options = setup.options | {"engines": tuple(setup.options["engines"]), "sampler": SamplerAt.LAST}
-    placement = place(Options(**options))
+    placement = place_rank(Options(**options), setup.rank)
     started = time.monotonic()
     engine = placement.make_engine(setup.rank)
     engine.load()

@@ -13,7 +13,7 @@ from typing import Final
 from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
 from ropeway.smoke.attention import Attention, Interrupted, attentive
-from ropeway.smoke.cluster import Cluster, Inbox, open_cluster
+from ropeway.smoke.cluster import HERE, Cluster, Inbox, Reach, open_cluster
 from ropeway.smoke.ledger import Ledger
 from ropeway.smoke.offers import Walk
 from ropeway.smoke.provider import Order, Provider, ProviderError, Wanted, stage_label
@@ -39,6 +39,7 @@ class RunSettings:
     engine: str = ""
     image: str = ""
     cluster: str = "tcp"
+    reach: Reach = HERE
     context: int = 2048
     threads: int = 0
     max_price: float | None = None
@@ -109,7 +110,7 @@ class _Run:
         with self._steps.step("search") as deadline:
             walk = self._search(deadline)
         with self._steps.step("node") as deadline:
-            cluster = self._open.enter_context(open_cluster(settings.cluster, deadline.left))
+            cluster = self._open.enter_context(open_cluster(settings.cluster, deadline.left, settings.reach))
             inbox = self._listen(cluster)
         with self._steps.step("create") as deadline:
             rental.rent(walk, [self._order(stage, cluster.ticket()) for stage in range(count)], deadline)
@@ -212,6 +213,8 @@ class _Run:
             "RUN_LABEL": settings.label,
             "CONTEXT": str(settings.context),
             "THREADS": str(settings.threads),
+            "RELAYS": settings.reach.relays,
+            "BIND": ",".join(settings.reach.bind),
         }
         if settings.engine:
             environment["ENGINE"] = settings.engine
