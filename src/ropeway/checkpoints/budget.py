@@ -97,20 +97,19 @@ def make_room(cache: Path, nbytes: int, limit: int | None = None, keep: Collecti
         return []
     kept, kept_back = kept_files(cache), set(keep)
     used = sum(file.nbytes for file in kept)
-    removed: list[Path] = []
-    if nbytes <= limit:
-        for file in kept:
-            if used + nbytes <= limit:
-                break
-            if not kept_back.intersection((file.path, *file.path.parents)) and _remove(file.path):
-                used -= file.nbytes
-                removed.append(file.path)
+    going: list[Kept] = []
+    for file in kept:
+        if used + nbytes <= limit:
+            break
+        if not kept_back.intersection((file.path, *file.path.parents)) and _idle(file.path):
+            going.append(file)
+            used -= file.nbytes
     if used + nbytes > limit:
         raise CheckpointError(
             f"{cache}: the cache may take {_size(limit)}; {_size(nbytes)} more do not fit beside {_size(used)} that "
             f"are kept or in use; raise {LIMIT} or --cache-limit"
         )
-    return removed
+    return [file.path for file in going if _idle(file.path, remove=True)]
 
 
 def check_disk(path: Path, nbytes: int) -> None:
@@ -132,24 +131,24 @@ def _files(cache: Path) -> Iterator[Path]:
             yield from (Path(directory, file) for file in files if not file.endswith((".lock", ".json")))
 
 
-def _remove(path: Path) -> bool:
-    """Remove a file unless somebody uses or writes it."""
-    locks = [path] if not path.name.endswith(PART) else [path.with_name(path.name.removesuffix(PART) + ".lock")]
-    for lock in locks:
-        try:
-            descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        try:
+def _idle(path: Path, *, remove: bool = False) -> bool:
+    """Whether nobody uses or writes a file; one that is idle is removed where that is asked for."""
+    lock = path.with_name(path.name.removesuffix(PART) + ".lock") if path.name.endswith(PART) else path
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        descriptor = -1  # a part that nobody writes
+    try:
+        if descriptor >= 0:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if remove:
             path.unlink(missing_ok=True)
-            return True
-        except BlockingIOError:
-            return False
-        finally:
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        if descriptor >= 0:
             os.close(descriptor)
-    path.unlink(missing_ok=True)
-    return True
 
 
 def _size(nbytes: int) -> str:

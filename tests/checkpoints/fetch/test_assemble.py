@@ -132,3 +132,12 @@ def test_a_piece_that_nobody_has_undamaged(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="bad gave c with a wrong SHA-256"):
         put(path, Reader([bad], no_wait()), vouch=good)
     assert path.read_bytes() == expected()[:400]
+
+
+def test_a_piece_that_cannot_be_checked(tmp_path: Path) -> None:
+    class Silent(Memory):
+        def digest(self, start: int, nbytes: int) -> str | None:
+            raise SourceError("the voucher has gone")
+
+    with pytest.raises(CheckpointError, match="a cannot be checked: the voucher has gone"):
+        put(tmp_path / "file", Reader([Memory(DATA)], no_wait()), vouch=Silent(DATA))

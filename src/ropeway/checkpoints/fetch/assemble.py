@@ -16,7 +16,7 @@ from io import FileIO
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.ranges import Ranges, union
 from ropeway.checkpoints.fetch.reader import Reader
-from ropeway.checkpoints.fetch.source import Source
+from ropeway.checkpoints.fetch.source import Source, SourceError
 
 GAP_BYTES = 4096
 """Bytes between two wanted pieces that are read and dropped rather than asked around."""
@@ -216,7 +216,10 @@ class _Writer:
         self._reader.givers.clear()
         if self._vouch is None:
             return
-        expected = self._vouch.digest(copy.start, copy.nbytes)
+        try:
+            expected = self._vouch.digest(copy.start, copy.nbytes)
+        except SourceError as error:
+            raise CheckpointError(f"{copy.name} cannot be checked: {error}") from None
         if expected is None or expected == digest.hexdigest():
             return
         self._file.truncate(copy.at)

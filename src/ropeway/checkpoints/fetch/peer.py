@@ -28,7 +28,6 @@ from ropeway.checkpoints.fetch.exchange import (
     Request,
 )
 from ropeway.checkpoints.fetch.holdings import copies, held_here
-from ropeway.checkpoints.fetch.local import LocalSource
 from ropeway.checkpoints.fetch.ranges import Ranges, covers
 from ropeway.checkpoints.fetch.source import FileFacts, Missing, Sink, Source, SourceError
 
@@ -45,25 +44,27 @@ class PeerSource:
 
     def __init__(self, connect: Callable[[], socket.socket], key: str, label: str, timeout_s: float = ANSWER_S) -> None:
         self.label = label
-        self.bytes_read = 0
-        self._connect = connect
         self._key = key
-        self._timeout_s = timeout_s
-        self._socket: socket.socket | None = None
-        self._asker = Asker()
-        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
-        have = self._only(Ask(key))
+        self._line = _Line(connect, label, timeout_s)
+        self._digests = _Line(connect, label, timeout_s)  # a digest may be wanted in the middle of a read
+        have = self._line.ask(Ask(key))
         if not isinstance(have, Have) or have.facts.key != key:
-            raise self._broken("it named another file than it was asked for")
+            self.close()
+            raise SourceError(f"{label}: it named another file than it was asked for", lasting=True)
         self.facts: FileFacts = have.facts
         self.held: Ranges = have.held
+
+    @property
+    def bytes_read(self) -> int:
+        """As `Source`."""
+        return self._line.bytes_read + self._digests.bytes_read
 
     def read(self, start: int, nbytes: int, sink: Sink) -> None:
         """As `Source`."""
         end = start + nbytes
         while start < end:
             count = min(end - start, READ_BYTES)
-            for answer in self._answers(Read(self._key, start, count)):
+            for answer in self._line.answers(Read(self._key, start, count)):
                 if isinstance(answer, Data):
                     sink(answer.view)
             start += count
@@ -72,19 +73,33 @@ class PeerSource:
         """SHA-256 hex of a range as the node has it; None for more than one request may ask for."""
         if nbytes > READ_BYTES or not covers(self.held, start, start + nbytes):
             return None
-        end = self._only(Read(self._key, start, nbytes, digest_only=True))
+        end = self._digests.ask(Read(self._key, start, nbytes, digest_only=True))
         return end.sha256 if isinstance(end, End) else None
 
     def close(self) -> None:
-        """Close the connection."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """Close the connections."""
+        self._line.close()
+        self._digests.close()
 
-    def _only(self, request: Request) -> Answer:
-        return list(self._answers(request))[-1]
 
-    def _answers(self, request: Request) -> Iterator[Answer]:
+class _Line:
+    """One connection to a node, made when it is needed; one request at a time."""
+
+    def __init__(self, connect: Callable[[], socket.socket], label: str, timeout_s: float) -> None:
+        self.bytes_read = 0
+        self._connect = connect
+        self._label = label
+        self._timeout_s = timeout_s
+        self._socket: socket.socket | None = None
+        self._asker = Asker()
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
+
+    def ask(self, request: Request) -> Answer:
+        """The last answer. Raises SourceError."""
+        return list(self.answers(request))[-1]
+
+    def answers(self, request: Request) -> Iterator[Answer]:
+        """Every answer as it comes. Raises SourceError."""
         done = False
         try:
             self._send(request)
@@ -92,16 +107,26 @@ class PeerSource:
                 for answer in self._asker.feed(self._receive()):
                     if isinstance(answer, Refused):
                         done = True
-                        if isinstance(request, Ask) and answer.lasting:
-                            raise Missing(f"{self.label}: {answer.text}")
-                        raise SourceError(f"{self.label}: {answer.text}", lasting=answer.lasting)
+                        raise self._refusal(request, answer)
                     done = isinstance(answer, End | Have)
                     yield answer
         except ExchangeError as error:
-            raise self._broken(str(error)) from None
+            raise SourceError(f"{self._label}: {error}", lasting=True) from None
         finally:
             if not done:
                 self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _refusal(self, request: Request, answer: Refused) -> SourceError:
+        text = f"{self._label}: {answer.text}"
+        return (
+            Missing(text) if isinstance(request, Ask) and answer.lasting else SourceError(text, lasting=answer.lasting)
+        )
 
     def _send(self, request: Request) -> None:
         try:
@@ -121,16 +146,13 @@ class PeerSource:
         except OSError as error:
             raise self._lost(error) from None
         if not count:
-            raise SourceError(f"{self.label}: the connection was cut")
+            raise SourceError(f"{self._label}: the connection was cut")
         self.bytes_read += count
         return self._buffer[:count]
 
     def _lost(self, error: OSError) -> SourceError:
         why = "nothing came in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        return SourceError(f"{self.label}: {why}")
-
-    def _broken(self, why: str) -> SourceError:
-        return SourceError(f"{self.label}: {why}", lasting=True)
+        return SourceError(f"{self._label}: {why}")
 
 
 class Holder(Protocol):
@@ -148,8 +170,8 @@ class Shelf:
         self._cache = cache
         self._added: dict[str, Source] = {}
 
-    def add(self, source: LocalSource) -> str:
-        """Give a file of this machine to others; its key."""
+    def add(self, source: Source) -> str:
+        """Give a file to others, such as a `whole_file` of this machine; its key."""
         self._added[source.facts.key] = source
         return source.facts.key
 
