@@ -41,6 +41,7 @@ class Run:
 
 
 _SHORT_PROMPT: Final = ("--tokens", "128", "--part", "32", "--repeats", "1")
+_FEW_STREAMS: Final = ("--blocks", "1", "--depth", "8", "--streams", "2")
 _SHORT_REPLY: Final = ("--repeats", "1", "--only", "prose")
 RUNS: Final = (
     Run("wire", "wire", (), ("--repeats", "4")),
@@ -49,7 +50,8 @@ RUNS: Final = (
     Run("ttft", "ttft", (), _SHORT_PROMPT),
     Run("ttft, 1 Gbit/s", "ttft", ("--link", "1gbit"), _SHORT_PROMPT),
     Run("ttft, 10 Gbit/s", "ttft", ("--link", "10gbit"), _SHORT_PROMPT),
-    Run("throughput", "throughput", (), ("--blocks", "1", "--depth", "8", "--streams", "2")),
+    Run("throughput", "throughput", ("--cuts", "11"), _FEW_STREAMS),
+    Run("throughput, even cut", "throughput", (), _FEW_STREAMS),
     Run("serving", "serving", (), ("--repeats", "1", "--streams", "2", "--prompt-tokens", "64", "--part", "32")),
     Run("drafting, 25 ms", "drafting", ("--one-way-ms", "25"), _SHORT_REPLY),
     Run("drafting, 5 ms", "drafting", ("--one-way-ms", "5"), _SHORT_REPLY),
