@@ -34,7 +34,7 @@ def test_drafts_give_the_same_text(small: str, sampled: list[str]) -> None:
 
 def test_what_cannot_draft_is_refused(small: str, tmp_path: Path) -> None:
     refused = ropeway("run", small, "hello", "--draft", "something", expect=2).stderr
-    assert "draft: 'something' is not none, ngram or model:PATH" in refused
+    assert "draft: 'something' is not none, ngram, mtp or model:PATH" in refused
     other = write_tiny(tmp_path / "other.gguf", TinyModel(layers=1))
     data = other.read_bytes()
     other.write_bytes(data.replace(b"hello", b"jello", 1))

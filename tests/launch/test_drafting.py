@@ -46,7 +46,7 @@ def test_what_the_flag_says() -> None:
     assert DraftOptions.parse("model:C:/small.gguf") == DraftOptions(DraftKind.MODEL, "C:/small.gguf")
     assert DraftOptions.parse("ngram", batch=True) == DraftOptions(DraftKind.NGRAM, batch=True)
     for wrong in ("", "model", "model:", "ngram:3", "none:", "N-gram"):
-        with pytest.raises(ValueError, match=r"draft: .* is not none, ngram or model:PATH"):
+        with pytest.raises(ValueError, match=r"draft: .* is not none, ngram, mtp or model:PATH"):
             DraftOptions.parse(wrong)
 
 

@@ -74,7 +74,7 @@ def check(
         drafts = DraftOptions.parse(draft, batch=draft_batch)
         with (
             open_rank0(options, interruption, ring, key, listen) as rank0,
-            open_drafting(drafts, rank0.placement) as drafting,
+            open_drafting(drafts, rank0.placement, rank0.stage.engine) as drafting,
         ):
             prompts = _prompts(rank0, streams, prompt_tokens)
             comparison = run_check(rank0, prompts, steps, groups=groups, drafting=drafting)

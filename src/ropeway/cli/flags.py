@@ -51,8 +51,8 @@ Draft = Annotated[
     str,
     typer.Option(
         "--draft",
-        metavar="none|ngram|model:PATH",
-        help="Guess tokens and verify several a round: what followed before, or a small GGUF of the same vocabulary.",
+        metavar="none|ngram|mtp|model:PATH",
+        help="Guess tokens, verify several a round: what followed before, the model's own head, or a small GGUF.",
     ),
 ]
 DraftBatch = Annotated[

@@ -90,7 +90,7 @@ def run(
         traced = TraceFile(trace)
         with (
             open_rank0(options, interruption, ring, key, listen) as rank0,
-            open_drafting(drafts, rank0.placement) as drafting,
+            open_drafting(drafts, rank0.placement, rank0.stage.engine) as drafting,
         ):
             _reply(rank0, drafting, prompt, max_tokens, params, raw, as_json, traced)
 

@@ -161,6 +161,40 @@ class ReadsTokens(Protocol):
         ...
 
 
+class NextTokenHead(Protocol):
+    """A model's own head for the token after the next (MTP), beside rank 0's head. Its calls raise EngineError."""
+
+    def take(self, slot: int, rows: bytes, tokens: list[int]) -> tuple[int, float]:
+        """Take in a slot's next rows of the last layer with the tokens that follow each: the likeliest token behind
+        the last of them, and its probability."""
+        ...
+
+    def go_on(self, slot: int, token: int) -> tuple[int, float]:
+        """The same for its own last row, with a token that was guessed; `keep` goes back to the last `take`."""
+        ...
+
+    def keep(self, slot: int, length: int) -> None:
+        """Forget a slot's rows from `length` on, those that are its own."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Forget all of a slot."""
+        ...
+
+    def close(self) -> None:
+        """Free it; it is not used again."""
+        ...
+
+
+@runtime_checkable
+class HasNextTokenHead(Protocol):
+    """An engine that can read a checkpoint's next-token head."""
+
+    def next_token_head(self) -> NextTokenHead:
+        """Load it. Raises EngineError or CheckpointError where there is none."""
+        ...
+
+
 class Whole(Protocol):
     """A whole model in one process, fed token ids: what a split is held against."""
 

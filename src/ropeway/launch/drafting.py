@@ -12,12 +12,13 @@ from ropeway.checkpoints.checkpoint import Format, format_of
 from ropeway.checkpoints.demo import resolve_model
 from ropeway.checkpoints.families import vocabulary_size
 from ropeway.checkpoints.gguf_file import GgufFile
-from ropeway.engines.base import EngineError, Span
+from ropeway.engines.base import Engine, EngineError, HasNextTokenHead, Span
 from ropeway.engines.llamacpp.whole import WholeModel
 from ropeway.launch.placement import Placement
 from ropeway.serving.drafting.drafter import Drafter
 from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.drafting.model import ModelDrafter
+from ropeway.serving.drafting.mtp import MtpDrafter
 from ropeway.serving.drafting.ngram import NgramDrafter
 from ropeway.types import SamplerAt
 
@@ -31,6 +32,7 @@ class DraftKind(Enum):
     NONE = "none"
     NGRAM = "ngram"
     MODEL = "model"
+    MTP = "mtp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,13 @@ class DraftOptions:
 
     @classmethod
     def parse(cls, text: str, *, batch: bool = False) -> DraftOptions:
-        """'none', 'ngram' or 'model:PATH'. Raises ValueError."""
+        """'none', 'ngram', 'mtp' or 'model:PATH'. Raises ValueError."""
         kind, _, model = text.partition(":")
         if kind == DraftKind.MODEL.value and model:
             return cls(DraftKind.MODEL, model, batch)
-        if text in (DraftKind.NONE.value, DraftKind.NGRAM.value):
+        if text in (DraftKind.NONE.value, DraftKind.NGRAM.value, DraftKind.MTP.value):
             return cls(DraftKind(text), batch=batch)
-        raise ValueError(f"draft: {text!r} is not none, ngram or model:PATH")
+        raise ValueError(f"draft: {text!r} is not none, ngram, mtp or model:PATH")
 
 
 def check_draft(options: DraftOptions, placement: Placement) -> None:
@@ -62,6 +64,10 @@ def check_draft(options: DraftOptions, placement: Placement) -> None:
         return
     if placement.layout.sampler is SamplerAt.LAST and placement.layout.world > 1:
         raise ValueError("draft: --sampler last returns one token a stream and verifies none; use --sampler first")
+    if options.kind is DraftKind.MTP and placement.layout.world == 1:
+        raise ValueError("draft: mtp reads the rows that come back to rank 0; it needs two stages or more")
+    if options.kind is DraftKind.MTP and placement.layout.boundary.planes > 1:
+        raise ValueError("draft: mtp reads rows of one plane, which this model has not")
     if options.kind is DraftKind.MODEL:
         if format_of(placement.path) is not Format.GGUF:
             raise ValueError("draft: a small GGUF drafts for a GGUF alone; use --draft ngram")
@@ -69,8 +75,10 @@ def check_draft(options: DraftOptions, placement: Placement) -> None:
 
 
 @contextmanager
-def open_drafting(options: DraftOptions, placement: Placement) -> Iterator[Drafting | None]:
-    """A drafter for one ring of this placement, freed on the way out.
+def open_drafting(
+    options: DraftOptions, placement: Placement, engine: Engine | None = None
+) -> Iterator[Drafting | None]:
+    """A drafter for one ring of this placement, freed on the way out; `engine` is rank 0's, loaded.
 
     Raises ValueError as `check_draft`, CheckpointError, EngineError.
     """
@@ -78,12 +86,25 @@ def open_drafting(options: DraftOptions, placement: Placement) -> Iterator[Draft
     if options.kind is DraftKind.NONE:
         yield None
         return
-    drafter: Drafter = NgramDrafter() if options.kind is DraftKind.NGRAM else _small_model(options.model, placement)
+    drafter: Drafter
+    match options.kind:
+        case DraftKind.NGRAM:
+            drafter = NgramDrafter()
+        case DraftKind.MTP:
+            drafter = _own_head(placement, engine)
+        case _:
+            drafter = _small_model(options.model, placement)
     drafting = Drafting(drafter, stages=placement.layout.world, batch=options.batch)
     try:
         yield drafting
     finally:
         drafting.close()
+
+
+def _own_head(placement: Placement, engine: object) -> MtpDrafter:
+    if not isinstance(engine, HasNextTokenHead):
+        raise ValueError(f"draft: the engine {placement.engines[0]} reads no next-token head; torch does")
+    return MtpDrafter(engine.next_token_head(), placement.options.parallel)
 
 
 def _small_model(name: str, placement: Placement) -> ModelDrafter:

@@ -121,6 +121,7 @@ class Rank0:
             limits.kv_rows,
             groups=groups,
             send_tokens=self.placement.reads_tokens,
+            rows_back=drafting is not None and drafting.needs_rows,
             grain=self.grain,
             lookup=lookup,
             propose=no_drafts if drafting is None else drafting.propose,

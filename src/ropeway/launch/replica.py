@@ -247,7 +247,7 @@ class Replica:
     def _run(self, rank0: Rank0) -> None:
         """Serve on a ring that is ready, until it ends or we leave."""
         ring = rank0.ring
-        with open_drafting(self._options.draft, rank0.placement) as drafting:
+        with open_drafting(self._options.draft, rank0.placement, rank0.stage.engine) as drafting:
             runner = self._runner(rank0, drafting)
             self._ready_at = time.monotonic()
             self._inbox.open()

@@ -224,10 +224,22 @@ class Loop:
             before = stage.forward_ns
             logits = stage.head(part, rows[at:stop])
             record.head_ns += stage.forward_ns - before
+            self._share_rows(under_way, rows[at:stop], len(logits))
             at = stop
             self._take_logits(under_way, logits)
         ring.release_rows()
         under_way.unread -= 1 if under_way.every else len(under_way.work.parts)
+
+    def _share_rows(self, under_way: UnderWay, rows: memoryview, count: int) -> None:
+        """Give the next returned rows to a drafter that reads them (one plane a row)."""
+        if self._drafting is None or not self._drafting.needs_rows:
+            return
+        at, stop, size = under_way.taken, under_way.taken + count, self._stage.row_bytes
+        for wanted in under_way.scheduled.wanted:
+            first, end = max(wanted.row, at), min(wanted.row + wanted.rows, stop)
+            if first < end and wanted.sequence.finish is None:
+                mine = rows[(first - at) * size : (end - at) * size]
+                self._drafting.take_rows(wanted.sequence, wanted.position + first - wanted.row, mine, end - first)
 
     def _take_logits(self, under_way: UnderWay, logits: Logits) -> None:
         """Share out the logits of the next returned rows."""

@@ -118,7 +118,7 @@ class PromptQueue:
         """Of one prompt in a round; None for no limit: rounds whose every row comes back are waited for."""
         if not alone:
             return 1
-        return None if stream.sequence.every_row else ROUND_PIECES
+        return None if stream.sequence.all_rows else ROUND_PIECES
 
     def _admissible(self, opened: dict[int, Stream], *, patient: bool) -> Stream | None:
         """The head of the queue as a stream, where it may enter; nothing changes."""
@@ -129,7 +129,7 @@ class PromptQueue:
         limit = min(sequence.max_tokens, self._context - prompt)
         if sum(stream.reserved for stream in opened.values()) + prompt + limit > self._kv_rows:
             return None
-        found = None if sequence.every_row else self._lookup(sequence)
+        found = None if sequence.all_rows else self._lookup(sequence)
         if isinstance(found, Soon):
             if patient:
                 return None
@@ -156,6 +156,6 @@ def _turn(stream: Stream, pieces: tuple[int, ...]) -> Turn:
     sequence = stream.sequence
     entry = stream.take(sum(pieces))
     whole = not stream.prompt_left
-    returns = entry.rows if sequence.every_row else int(whole)
+    returns = entry.rows if sequence.all_rows else int(whole)
     tokens = sequence.prompt[entry.first : entry.first + entry.rows]
     return Turn(sequence, entry, tokens, pieces, returns, True, whole)

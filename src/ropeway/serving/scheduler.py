@@ -56,9 +56,9 @@ class Scheduler:
 
     The limits are those of the tightest stage (wire.md 6): `parallel` streams, parts of `chunk` rows, rounds of
     `max_rows`, `context` positions a stream, `kv_rows` in all. `groups` rounds may be under way at once; `send_tokens`
-    puts the token ids into the plans. Parts of prompts are multiples of `grain` rows, but for a last one that is
-    smaller: an engine may need that for bits that do not depend on the part's size. Raises ValueError with the limit's
-    name where no sequence could ever run.
+    puts the token ids into the plans, `rows_back` has every row of every prompt come back. Parts of prompts are
+    multiples of `grain` rows, but for a last one that is smaller: an engine may need that for bits that do not depend
+    on the part's size. Raises ValueError with the limit's name where no sequence could ever run.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Scheduler:
         *,
         groups: int = 1,
         send_tokens: bool = False,
+        rows_back: bool = False,
         grain: int = 1,
         lookup: Lookup = lambda _: None,
         propose: Propose = no_drafts,
@@ -91,6 +92,7 @@ class Scheduler:
         self._max_rows = max_rows
         self._groups = groups
         self._send_tokens = send_tokens
+        self._rows_back = rows_back
         self._propose = propose
         self._cut = cut
         # A piece fits beside a decode of every stream, so that prompts keep their cuts under any load.
@@ -136,6 +138,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises PromptTooLong, or ValueError with the name of a field that is wrong."""
+        sequence.rows_back = sequence.rows_back or self._rows_back
         self._prompts.add(sequence)
 
     def cancel(self, sequence_id: int) -> None:

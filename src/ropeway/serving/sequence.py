@@ -65,7 +65,8 @@ class Sequence:
     `id` is the stream's id on the wire as well: it rises from one sequence to the next and is never used again in a
     ring's life. `produced` has every token that was chosen, a stop token included. With `every_row` the logits of all
     prompt rows are wanted, not the last row's alone (and so its prompt is never taken from the prompt cache).
-    `cached_rows` counts the prompt rows that came from the prompt cache.
+    `rows_back`: a drafter wants the last layer's rows of them all, which has the same effect. `cached_rows` counts the
+    prompt rows that came from the prompt cache.
     """
 
     id: int
@@ -74,10 +75,16 @@ class Sequence:
     params: SamplingParams = SamplingParams()
     stop_ids: frozenset[int] = frozenset()
     every_row: bool = False
+    rows_back: bool = False
     produced: list[int] = field(default_factory=list)
     cached_rows: int = 0
     state: State = State.WAITING
     finish: Finish | None = None
+
+    @property
+    def all_rows(self) -> bool:
+        """Every row of the prompt comes back to rank 0."""
+        return self.every_row or self.rows_back
 
     @property
     def reply(self) -> list[int]:

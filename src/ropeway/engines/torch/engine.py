@@ -20,6 +20,7 @@ from ropeway.engines.base import NO_STATES, Capacities, EngineConfig, EngineErro
 from ropeway.engines.torch.batch import make_batch
 from ropeway.engines.torch.family import Family, family_of, layer_type
 from ropeway.engines.torch.model import StageModel
+from ropeway.engines.torch.mtp import MtpHead
 from ropeway.engines.torch.saving import dump_slot, load_slot
 from ropeway.engines.torch.slot import Slot
 from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source, open_source
@@ -32,14 +33,15 @@ _KV: Final = {RowDtype.F32: KvDtype.F32, RowDtype.F16: KvDtype.F16, RowDtype.BF1
 class TorchEngine:
     """Layers first..end of a checkpoint. Raises EngineError or CheckpointError when it cannot be loaded.
 
-    `pack` forces packed matrices (True) or plain ones (False); None packs where that can be.
+    Without `pack` matrices stay plain where they could be packed; without `compact` layers are the library's own where
+    there is one of ours.
     """
 
     kind = EngineKind.TORCH
 
-    def __init__(self, config: EngineConfig, *, pack: bool | None = None) -> None:
+    def __init__(self, config: EngineConfig, *, pack: bool = True, compact: bool = True) -> None:
         self._config = config
-        self._pack = pack
+        self._pack, self._compact = pack, compact
         self._source: Source = open_source(Path(config.model))
         self._family: Family = family_of(str(self._source.config.model_type))
         model = self._source.config
@@ -86,6 +88,7 @@ class TorchEngine:
                 device=self._device,
                 invariant=config.invariant,
                 pack=self._pack,
+                compact=self._compact,
             )
         self._slots = [Slot(config.context) for _ in range(config.parallel)]
         self._warm()
@@ -155,6 +158,13 @@ class TorchEngine:
         """Put a saved state into an empty slot."""
         with torch.inference_mode():
             self._slots[slot] = load_slot(state, self._config.context, self._device)
+
+    def next_token_head(self) -> MtpHead:
+        """The model's own next-token head, over the rows of the last layer. Raises EngineError or CheckpointError."""
+        if not self._config.embed or not self._config.head:
+            raise EngineError("draft: a next-token head needs the embeddings and the output matrix beside it")
+        with _named("could not load the next-token head"):
+            return MtpHead(self._loaded, self._read, context=self._config.context + 64, parallel=self._config.parallel)
 
     def close(self) -> None:
         """Let go of the weights and the states."""

@@ -67,6 +67,10 @@ class GgufSource:
             values = values.view(heads, half, 2, -1).transpose(1, 2).reshape(values.shape)
         return values
 
+    def has(self, name: str) -> bool:
+        """As `Source`."""
+        return self._stored(name) in self._gguf.tensors
+
     def shards(self, name: str) -> list[Tensor]:
         """As `Source`: a GGUF has every table in one piece."""
         return []
@@ -84,6 +88,8 @@ class GgufSource:
     def _stored(name: str) -> str:
         if name in _OUTSIDE:
             return _OUTSIDE[name]
+        if not name.startswith("layers."):
+            return name
         _, layer, rest = name.split(".", 2)
         return f"blk.{layer}.{_LAYER.get(rest, rest)}"
 
@@ -114,7 +120,7 @@ def _config(gguf: GgufFile, *, tied: bool) -> Any:
         kind = metadata.text(f"{prefix}.rope.scaling.type")
         if kind != "none":
             raise CheckpointError(f"{gguf.path}: the engine torch does not read RoPE scaling {kind!r}; use llamacpp")
-    if f"{prefix}.expert_count" in metadata:
+    if metadata.get(f"{prefix}.expert_count"):
         raise CheckpointError(f"{gguf.path}: the engine torch does not read a GGUF with experts; use llamacpp")
     width = metadata.integer(f"{prefix}.embedding_length")
     heads = metadata.integer(f"{prefix}.attention.head_count")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from ropeway.engines.torch.attention import Attention
 from ropeway.engines.torch.batch import Batch
 from ropeway.engines.torch.by_stream import IndexedAttention, Mixer, TokenReader
 from ropeway.engines.torch.caches import BatchCache
+from ropeway.engines.torch.compact import CompactLayer, is_compact
 from ropeway.engines.torch.family import Family, layer_type
 from ropeway.engines.torch.packing import can_pack, replace_linears, replaced
 from ropeway.engines.torch.slot import GRAIN
@@ -28,7 +29,7 @@ _STRETCHED: Final = ("dynamic", "longrope")
 class StageModel:
     """Layers first..end of `source`, with the embeddings and the head where asked. Raises CheckpointError.
 
-    `pack` says whether matrices are packed where that can be; None: yes.
+    Without `pack` matrices stay plain where they could be packed; without `compact` every layer is the library's own.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class StageModel:
         dtype: torch.dtype,
         device: torch.device,
         invariant: bool = False,
-        pack: bool | None = None,
+        pack: bool = True,
+        compact: bool = True,
     ) -> None:
         self.config = config = source.config
-        self._family, self._source, self._dtype, self._device = family, source, dtype, device
+        self.family, self.source, self._dtype, self._device = family, source, dtype, device
         self._invariant = invariant
-        self._pack = pack is not False and can_pack(device, dtype)
+        self._compact = compact
+        self._pack = pack and can_pack(device, dtype)
         attention = f"ropeway_{id(self):x}"
         config._attn_implementation = attention
         config._experts_implementation = "eager"
@@ -62,7 +65,7 @@ class StageModel:
         self._final: nn.Module | None = None
         self._head: nn.Module | None = None
         if head:
-            self._final = self._final_norm()
+            self._final = self.filled(lambda: family.final(config), f"{family.final_name}.")
             self._head = self._output()
 
     @property
@@ -73,7 +76,7 @@ class StageModel:
     @property
     def reads_tokens(self) -> bool:
         """Some layer of this stage reads token ids."""
-        return any(self._family.tokens(self.config, layer) for layer in self.layers)
+        return any(self.family.tokens(self.config, layer) for layer in self.layers)
 
     @property
     def vocabulary(self) -> int:
@@ -87,8 +90,8 @@ class StageModel:
             raise ValueError(f"tokens: an id is outside the vocabulary of {self._table.shape[0]}")
         ids = torch.tensor([list(tokens)], dtype=torch.long, device=self._device)
         rows = functional.embedding(ids, self._table)
-        if self._family.embed_scale is not None:
-            rows = rows * torch.tensor(self._family.embed_scale(self.config)).to(rows.dtype)
+        if self.family.embed_scale is not None:
+            rows = rows * torch.tensor(self.family.embed_scale(self.config)).to(rows.dtype)
         return rows.repeat(1, 1, self.planes) if self.planes > 1 else rows
 
     def run(self, rows: Tensor, batch: Batch) -> Tensor:
@@ -99,7 +102,7 @@ class StageModel:
         for layer, module in self.layers.items():
             kind = self._types[layer]
             if kind not in turned:
-                turned[kind] = self._family.rotate(self._rotary, rows, batch.positions, kind)
+                turned[kind] = self.turned(rows, batch.positions, kind)
             rows = module(
                 rows,
                 position_embeddings=turned[kind],
@@ -113,17 +116,48 @@ class StageModel:
 
     def logits(self, rows: Tensor) -> Tensor:
         """What the head makes of rows [1, n, planes * width]: [n, vocabulary], f32."""
+        return self.project(self.normed(rows))
+
+    def normed(self, rows: Tensor) -> Tensor:
+        """Rows [1, n, planes * width] behind what stands before the output matrix: [1, n, width]."""
         assert self._final is not None
-        assert self._head is not None
-        output: Tensor = self._head(self._final(rows))[0].float()
+        output: Tensor = self._final(rows)
         return output
+
+    def project(self, rows: Tensor) -> Tensor:
+        """The output matrix over rows [1, n, width]: [n, vocabulary], f32."""
+        assert self._head is not None
+        output: Tensor = self._head(rows)[0].float()
+        return output
+
+    def turned(self, rows: Tensor, positions: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+        """Cosines and sines for positions [1, n] in layers of a kind, in the dtype of `rows`."""
+        return self.family.rotate(self._rotary, rows, positions, kind)
+
+    def filled(self, make: Callable[[], nn.Module], prefix: str) -> nn.Module:
+        """A module made without memory and filled from the checkpoint, packed where that can be."""
+        with torch.device("meta"):
+            module = make()
+        self._fill(module, prefix)
+        if type(module) is nn.Linear:
+            return replaced(module, pack=self._pack, invariant=self._invariant)
+        replace_linears(module, pack=self._pack, invariant=self._invariant)
+        return module.eval()
+
+    def outside_layer(self, config: Any, prefix: str) -> nn.Module:
+        """A layer with full attention that stands outside the model's own layers, under `prefix`."""
+        return self.filled(lambda: self.family.layer(config, 0), prefix)
 
     def _layer(self, layer: int) -> nn.Module:
         with torch.device("meta"):
-            module = self._family.layer(self.config, layer)
+            module = self.family.layer(self.config, layer)
         self._fill(module, f"layers.{layer}.")
+        if self._compact and is_compact(module, self.config):
+            return CompactLayer(
+                module, self.config, layer, self._attention, pack=self._pack, invariant=self._invariant
+            ).eval()
         replace_linears(module, pack=self._pack, invariant=self._invariant)
-        for part in self._family.by_stream:
+        for part in self.family.by_stream:
             inner = getattr(module, part, None)
             if isinstance(inner, nn.Module):
                 module.register_module(part, self._by_stream(part, inner, layer))
@@ -140,19 +174,12 @@ class StageModel:
 
     def _all_positions(self, kind: str, count: int) -> tuple[Tensor, Tensor]:
         rows = torch.empty(0, dtype=self._dtype, device=self._device)
-        return self._family.rotate(self._rotary, rows, torch.arange(count, device=self._device)[None], kind)
-
-    def _final_norm(self) -> nn.Module:
-        with torch.device("meta"):
-            module = self._family.final(self.config)
-        self._fill(module, f"{self._family.final_name}.")
-        replace_linears(module, pack=self._pack, invariant=self._invariant)
-        return module.eval()
+        return self.turned(rows, torch.arange(count, device=self._device)[None], kind)
 
     def _output(self) -> nn.Module:
         with torch.device("meta"):
             linear = nn.Linear(self.width, self.vocabulary, bias=False)
-        if self._source.tied:
+        if self.source.tied:
             table = self._table
             matrix = self._weight(EMBEDDINGS, self._table_shape(), self._dtype) if table is None else table
         else:
@@ -167,7 +194,7 @@ class StageModel:
         """Put the checkpoint's weights in the place of meta ones, in the dtype that rows have here."""
         for name, child in list(module.named_modules()):
             inside = f"{prefix}{name}." if name else prefix
-            if type(child) is nn.Embedding and (shards := self._source.shards(inside + "weight")):
+            if type(child) is nn.Embedding and (shards := self.source.shards(inside + "weight")):
                 parent, _, leaf = name.rpartition(".")
                 module.get_submodule(parent).register_module(
                     leaf, ShardedTable(shards, child.weight.shape, self._dtype)
@@ -181,10 +208,10 @@ class StageModel:
                 child.register_buffer(own, self._weight(inside + own, buffer.shape, buffer.dtype))
 
     def _stays_float32(self, inside: str) -> bool:
-        return inside.rstrip(".").rpartition(".")[2] in self._family.float32
+        return inside.rstrip(".").rpartition(".")[2] in self.family.float32
 
     def _weight(self, name: str, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-        weight = self._source.tensor(name, shape)
+        weight = self.source.tensor(name, shape)
         return weight.to(self._device, dtype if weight.is_floating_point() else weight.dtype)
 
     def _check_rope(self) -> None:

@@ -20,6 +20,8 @@ from ropeway.checkpoints.safetensors_file import Dtype
 
 HEAD = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
+OUTSIDE = "mtp."
+"""Where a model's next-token head lies, outside the text model (mtp.py)."""
 
 _TORCH: Final = {
     Dtype.F64: torch.float64,
@@ -57,6 +59,10 @@ class Source(Protocol):
 
     def tensor(self, name: str, shape: torch.Size) -> Tensor:
         """A weight, of that shape. Raises CheckpointError, with its name, where it is missing or of another shape."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """There is such a weight."""
         ...
 
     def shards(self, name: str) -> list[Tensor]:
@@ -105,6 +111,10 @@ class DirectorySource:
             )
         return found
 
+    def has(self, name: str) -> bool:
+        """As `Source`."""
+        return self._full(name) in self._checkpoint.tensors
+
     def shards(self, name: str) -> list[Tensor]:
         """As `Source`: `NAME.shard_0.weight` and so on in place of `NAME.weight`."""
         stem = self._full(name).removesuffix(".weight")
@@ -128,7 +138,7 @@ class DirectorySource:
         return self._checkpoint.touched_bytes
 
     def _full(self, name: str) -> str:
-        return name if name == HEAD else self._prefix + name
+        return name if name == HEAD or name.startswith(OUTSIDE) else self._prefix + name
 
     def _mapped(self, full: str) -> Tensor:
         entry = self._checkpoint.entry(full)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ropeway.serving.sequence import Sequence
 
@@ -21,12 +21,23 @@ class Guess:
     grade: int
 
 
+@runtime_checkable
+class RowReader(Protocol):
+    """A drafter that reads the last layer's rows."""
+
+    def take_rows(self, sequence: Sequence, position: int, rows: memoryview, count: int) -> None:
+        """`count` rows for the sequence's positions from `position` on, as they crossed the boundary.
+
+        Those of guesses are among them; what came before for the same positions is void.
+        """
+        ...
+
+
 class Drafter(Protocol):
     """Guesses for the sequences of one ring. The loop's thread calls it.
 
     It keeps what it likes about a sequence until `forget`. It reads `prompt` and `produced`; one that needs the last
-    layer's rows as well (a model's own next-token head) has `Sequence.every_row` set and takes them where the loop
-    makes logits of them.
+    layer's rows as well (a model's own next-token head) is a `RowReader`.
     """
 
     @property

@@ -14,7 +14,7 @@ from typing import Final
 
 from ropeway.engines.base import EngineError
 from ropeway.serving.drafting.cost import CostLine
-from ropeway.serving.drafting.drafter import Drafter
+from ropeway.serving.drafting.drafter import Drafter, RowReader
 from ropeway.serving.drafting.overlap import best_cut
 from ropeway.serving.drafting.window import FADE, Window
 from ropeway.serving.rounds import Scheduled
@@ -68,6 +68,7 @@ class Drafting:
         self.figures = DraftFigures()
         self._stages = stages
         self._drafter = drafter
+        self._reader = drafter if isinstance(drafter, RowReader) else None
         self._clock = clock
         self._sequences: dict[int, Sequence] = {}
         self._turns: dict[int, _Turn] = {}
@@ -86,6 +87,16 @@ class Drafting:
         except EngineError as error:
             self._break(error)
             return ()
+
+    @property
+    def needs_rows(self) -> bool:
+        """Every row of the last layer must come back to rank 0."""
+        return self._reader is not None
+
+    def take_rows(self, sequence: Sequence, position: int, rows: memoryview, count: int) -> None:
+        """Rows of the last layer have come back."""
+        if self._reader is not None and not self._broken:
+            self._reader.take_rows(sequence, position, rows, count)
 
     def waiting(self, scheduled: Scheduled) -> None:
         """Rank 0 has nothing to do until a round is back: read its prompts, and guess ahead for those with guesses."""
