@@ -182,6 +182,20 @@ def test_an_idle_runner_wakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         served.until(lambda: client.ended)
 
 
+def test_a_client_that_hangs_up_inside_its_long_prompt_keeps_nobody_waiting() -> None:
+    """Nor does the rest of its prompt run: a round has two parts of it at most."""
+    with fake_ring(2, Shape(parallel=1)) as ring:
+        served = Served(ring)
+        long, short = served.submit(request(1, 80, 5)), served.submit(request(2, 4, 3))
+        served.runner.turn()
+        served.end(long)
+        served.until(lambda: short.ended)
+        assert short.tokens == served.expected(short.request)
+        rows = sum(span.rows for part in ring.engines[0].parts for span in part)
+        assert rows == 2 * Shape().chunk + 4 + 2
+        served.finish()
+
+
 def test_the_rounds_of_a_request_are_its_own() -> None:
     """One that waits for a slot has not entered, whatever runs meanwhile."""
     with fake_ring(2, Shape(parallel=1)) as ring:
