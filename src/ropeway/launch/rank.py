@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.engines.base import EngineError, Mortal
+from ropeway.engines.base import Engine, EngineError, Mortal
 from ropeway.launch.placement import Placement
 from ropeway.launch.signals import Interruption
 from ropeway.serving.vocabulary import open_vocabulary
@@ -105,13 +105,17 @@ def run_stage(placement: Placement, setup: RankSetup, interruption: Interruption
 
 
 def _follow(ring: Ring, placement: Placement, rank: int, who: str) -> None:
-    """Describe, load and follow until the ring ends, which is raised."""
-    engine = placement.make_engine(rank)
+    follow_with(placement.make_engine(rank), ring, placement, rank, who)
+
+
+def follow_with(engine: Engine, ring: Ring, placement: Placement, rank: int, who: str, *, loaded: bool = False) -> None:
+    """Describe, load unless that is done, and follow until the ring ends, which is raised."""
     if isinstance(engine, Mortal):
         engine.on_death(lambda text: ring.fail(ErrorCode.ENGINE_FAILED, f"{who}: {text}"))
     ring.describe(describe_stage(placement.layout, rank, engine))
     started = time.monotonic()
-    engine.load()
+    if not loaded:
+        engine.load()
     loaded_ms = round((time.monotonic() - started) * 1000)
     gc.freeze()  # what is loaded stays: no collection need walk through it in the middle of a round
     ring.ready(Ready(rank, loaded_ms, 0, engine.weights_bytes))

@@ -163,7 +163,7 @@ def open_alone(placement: Placement) -> Iterator[Rank0]:
     """A ring of one: no connection at all."""
     stage, facts = _load(placement, None)
     try:
-        yield Rank0(placement, stage, None, facts, _grain(facts))
+        yield Rank0(placement, stage, None, facts, common_grain(facts))
     finally:
         stage.engine.close()
 
@@ -181,7 +181,7 @@ def open_ring(
         try:
             stage, facts = _load(placement, ring, setup.addresses)
             try:
-                yield Rank0(placement, stage, ring, facts, _grain(facts))
+                yield Rank0(placement, stage, ring, facts, common_grain(facts))
             finally:
                 stage.engine.close()
         except (EngineError, CheckpointError) as error:
@@ -197,15 +197,16 @@ def _load(
 ) -> tuple[Stage, tuple[StageFacts, ...]]:
     engine = placement.make_engine(0)
     try:
-        return _load_engine(engine, placement, ring, addresses)
+        return meet(engine, placement, ring, addresses)
     except BaseException:
         engine.close()
         raise
 
 
-def _load_engine(
-    engine: Engine, placement: Placement, ring: Ring | None, addresses: tuple[str, ...]
+def meet(
+    engine: Engine, placement: Placement, ring: Ring | None, addresses: tuple[str, ...], *, loaded: bool = False
 ) -> tuple[Stage, tuple[StageFacts, ...]]:
+    """Rank 0: check every stage's description, load unless that is done, and wait until all are ready."""
     layout = placement.layout
     if ring is not None and isinstance(engine, Mortal):
         engine.on_death(lambda text: ring.fail(ErrorCode.ENGINE_FAILED, f"rank 0 ({addresses[0]}): {text}"))
@@ -220,14 +221,15 @@ def _load_engine(
             ring.fail(error.code, error.detail, rank)
             ring.check()
     started = time.monotonic()
-    engine.load()
-    loaded = Ready(0, round((time.monotonic() - started) * 1000), 0, engine.weights_bytes)
-    readies = [loaded] if ring is None else [loaded, *ring.readies()]
+    if not loaded:
+        engine.load()
+    ready = Ready(0, round((time.monotonic() - started) * 1000), 0, engine.weights_bytes)
+    readies = [ready] if ring is None else [ready, *ring.readies()]
     gc.freeze()  # what is loaded stays: no collection need walk through it in the middle of a round
     facts = tuple(StageFacts(d, r, a) for d, r, a in zip(described, readies, addresses, strict=True))
     return Stage(engine), facts
 
 
-def _grain(facts: tuple[StageFacts, ...]) -> int:
+def common_grain(facts: tuple[StageFacts, ...]) -> int:
     """Rows that suit every stage's engine."""
     return math.lcm(*(ENGINES[fact.describe.engine.name.lower()].grain for fact in facts))
