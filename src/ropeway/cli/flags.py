@@ -20,6 +20,7 @@ from ropeway.engines.base import EngineError
 from ropeway.launch.rank import EXIT_FAILED as EXIT_FAILED
 from ropeway.launch.rank import EXIT_RING as EXIT_RING
 from ropeway.launch.signals import Interrupted, Interruption, interruptible
+from ropeway.placement.budget import Infeasible
 from ropeway.transport import RingEnded, RingLost
 from ropeway.types import SamplerAt
 
@@ -78,6 +79,18 @@ WorkerCmd = Annotated[
     str,
     typer.Option(
         "--worker-cmd", metavar="COMMAND", help="The program behind --engine worker, with its arguments (no shell)."
+    ),
+]
+Place = Annotated[
+    str,
+    typer.Option(
+        "--place", metavar="FILE|local", help="Choose the cuts: for the nodes of a file, or for this machine's stages."
+    ),
+]
+GoalOption = Annotated[
+    str,
+    typer.Option(
+        "--goal", metavar="decode|prompt|throughput", help="What is to be fast, or weights: prompt=1,decode=200"
     ),
 ]
 VerifyWeights = Annotated[
@@ -143,7 +156,7 @@ def people(*, guarded: bool = True) -> Iterator[Interruption]:
                 raise
     except ValueError as error:
         raise fail(str(error), EXIT_USAGE) from error
-    except (CheckpointError, EngineError) as error:
+    except (CheckpointError, EngineError, Infeasible) as error:
         raise fail(str(error), EXIT_FAILED) from error
     except RingLost as error:
         raise fail(str(error), EXIT_RING) from error
