@@ -70,7 +70,7 @@ def place(
             return
         console = Console(highlight=False)
         console.print(f"{_title(model, plan)}\n", highlight=False)
-        console.print(picture(plan.price, len(problem.model.layers)))
+        console.print(picture(plan.price, len(problem.model.layers), console.width))
         _notes(console, plan, before)
         if explain:
             console.print("")
@@ -114,7 +114,7 @@ def _propose(problem: Problem, inventory: Inventory, url: str, as_json: bool) ->
     console.print(
         f"running: layers {_ranges(found.running)}, {found.running.decode_ms:.2f} ms a token by its own times\n"
     )
-    console.print(picture(found.best, len(problem.model.layers)))
+    console.print(picture(found.best, len(problem.model.layers), console.width))
     console.print(_verdict(found))
 
 

@@ -15,7 +15,10 @@ from ropeway.placement.explain import Alternative
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta")
 _SVG: Final = ("#2a9d8f", "#e76f51", "#457b9d", "#e9c46a", "#8e6c8a", "#6a994e", "#bc4749", "#577590")
-STRIP: Final = 28
+STRIP: Final = (8, 40)
+"""Columns of the strip of layers: at least, at most."""
+OTHERS: Final = 72
+"""Columns of the rest of the table, with names of 10 letters."""
 BAR: Final = 8
 
 
@@ -24,8 +27,9 @@ def size(count: float) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-def picture(price: Price, layers: int) -> RenderableType:
+def picture(price: Price, layers: int, columns: int = 100) -> RenderableType:
     """The stages with their layers, memory and times, and what is predicted of the whole."""
+    strip = min(STRIP[1], max(STRIP[0], columns - OTHERS))
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for heading in ("", "node", "layers", "", "memory", "", "ms/token", "ms/part"):
         table.add_column(heading, justify="right" if heading.startswith("ms") else "left", no_wrap=True)
@@ -36,7 +40,7 @@ def picture(price: Price, layers: int) -> RenderableType:
             str(rank),
             Text(spot.node, colour),
             f"{spot.first}..{spot.end}",
-            _strip(spot.first, spot.end, layers, colour),
+            _strip(spot.first, spot.end, layers, colour, strip),
             f"{size(stage.memory_bytes)} / {size(stage.limit_bytes)}",
             _bar(share, colour),
             f"{stage.decode_ms:.2f}",
@@ -73,11 +77,11 @@ def others(found: Sequence[Alternative], chosen: Price, most: int = 8) -> Render
     return table
 
 
-def _strip(first: int, end: int, layers: int, colour: str) -> Text:
+def _strip(first: int, end: int, layers: int, colour: str, columns: int) -> Text:
     """Where the layers lie in the model."""
-    a = round(first / layers * STRIP)
-    b = max(a + 1, round(end / layers * STRIP))
-    return Text("·" * a, "dim").append("█" * (b - a), colour).append("·" * (STRIP - b), "dim")
+    a = min(columns - 1, round(first / layers * columns))
+    b = max(a + 1, round(end / layers * columns))
+    return Text("·" * a, "dim").append("█" * (b - a), colour).append("·" * (columns - b), "dim")
 
 
 def _bar(share: float, colour: str) -> Text:

@@ -21,7 +21,7 @@ from ropeway.engines.rows import from_f32
 from ropeway.placement.facts import KV_SHARE, Costs, Model, Node
 from ropeway.placement.fit import STAGE, Condition, Sample, fit_costs, through, widest_spread
 from ropeway.placement.machine import limit_of, resident_bytes, watch_others
-from ropeway.placement.ranges import kinds_in, ranges_to_time
+from ropeway.placement.ranges import kinds_apart, kinds_in, ranges_to_time
 
 LIMIT_S: Final = 30.0
 CALM: Final = 0.03
@@ -95,24 +95,31 @@ class Calibration:
         return " and ".join(found) + ": calibrate again when it is quiet" if found else ""
 
 
-def calibrate(name: str, path: Path, model: Model, memory_bytes: int, settings: Settings) -> Calibration:
-    """Load a few layers, time them, and give the node. Raises EngineError, CheckpointError, ValueError."""
+def calibrate(
+    name: str, path: Path, model: Model, memory_bytes: int, settings: Settings, cut_every: int = 1
+) -> Calibration:
+    """Load a few layers, time them, and give the node. Raises EngineError, CheckpointError.
+
+    Kinds that the engine's cuts never part are measured as one, "*".
+    """
     started = time.monotonic()
-    ranges = ranges_to_time(model)
+    ranges = ranges_to_time(model, cut_every)
+    apart = kinds_apart(model, ranges)
     before = resident_bytes()
     with watch_others() as busy, _stages(path, ranges, settings) as stages:
         timed = Timed()
         while timed.cycles < LEAST_CYCLES or timed.spread > CALM:
             begun = time.monotonic()
             for (first, end), engine in zip(ranges, stages, strict=True):
-                _cycle(engine, kinds_in(model, first, end), settings, timed, ends=engine is stages[0])
+                kinds = kinds_in(model, first, end) if apart else {"*": end - first}
+                _cycle(engine, kinds, settings, timed, ends=engine is stages[0])
             timed.cycles += 1
             if time.monotonic() - started + (time.monotonic() - begun) > settings.limit_s and timed.cycles > 1:
                 break
         held = resident_bytes() - before
         weights = sum(engine.weights_bytes for engine in stages)
         backend = stages[0].backend.name.lower()
-    node = _node(name, model, timed, settings, limit_of(memory_bytes), backend)
+    node = replace(_node(name, timed, settings, limit_of(memory_bytes), backend), cut_every=cut_every)
     states = sum(_kv_bytes(model, settings, end - first) for first, end in ranges)
     node = replace(node, overhead_bytes=max(0, held - weights - states) // len(ranges))
     seconds = time.monotonic() - started
@@ -235,12 +242,12 @@ def _fill(runner: _Runner, slot: int, rows: int, part: int) -> None:
         rows -= part
 
 
-def _node(name: str, model: Model, timed: Timed, settings: Settings, limit_bytes: int, backend: str) -> Node:
+def _node(name: str, timed: Timed, settings: Settings, limit_bytes: int, backend: str) -> Node:
     decode, prompt = fit_costs(timed.decode), fit_costs(timed.prompt)
     return Node(
         name=name,
         limit_bytes=limit_bytes,
-        layers={kind: Costs(decode[kind], prompt[kind]) for kind in model.kinds},
+        layers={kind: Costs(cost, prompt[kind]) for kind, cost in decode.items() if kind != STAGE},
         stage=Costs(decode[STAGE], prompt[STAGE]),
         embed=through(timed.embed),
         head=through(timed.head),

@@ -66,9 +66,17 @@ def fit_costs(samples: Sequence[Sample]) -> dict[str, Cost]:
 
 
 def through(times: Sequence[tuple[Condition, float]]) -> Cost:
-    """The cost closest to the times, with no part below 0."""
+    """The cost closest to the times, with no part below 0; parts that the conditions cannot tell apart are one."""
     rows = [[1.0, float(at.rows), at.rows * at.depth] for at, _ in times]
-    return Cost(*not_below_zero(rows, [ms for _, ms in times]))
+    values = [ms for _, ms in times]
+    for columns in ((0, 1, 2), (0, 1), (0, 2)):
+        try:
+            found = not_below_zero([[row[column] for column in columns] for row in rows], values)
+        except ValueError:
+            continue
+        parts = dict(zip(columns, found, strict=True))
+        return Cost(parts.get(0, 0.0), parts.get(1, 0.0), parts.get(2, 0.0))
+    return Cost(not_below_zero([[1.0] for _ in rows], values)[0])
 
 
 def not_below_zero(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

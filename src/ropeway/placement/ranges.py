@@ -33,15 +33,19 @@ def ranges_to_time(model: Model, cut_every: int = 1, most_bytes: int = MOST_BYTE
     small = min(fits, key=lambda end: abs(end - large / 2))
     found = [(0, large)] if small == large else [(0, small), (0, large)]
     wanted = len(model.kinds) + 1
-    width = max(small, cut_every)
-    starts = sorted(cuts[:-1], key=lambda at: sum(x.weights_bytes for x in model.layers[at : at + width]))
-    candidates = [(a, min(b, layers)) for a in starts for b in (a + width, a + 2 * width) if b in cuts]
+    widths = sorted(range(cut_every, 2 * small + 1, cut_every), key=lambda width: abs(width - small))
+    candidates = [(a, a + width) for width in widths for a in cuts[:-1] if a + width in cuts]
     for candidate in [*(c for c in candidates if c[1] < layers), *candidates]:
         if _rank(model, found) >= wanted:
             break
         if _rank(model, [*found, candidate]) > _rank(model, found):
             found.append(candidate)
     return found
+
+
+def kinds_apart(model: Model, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Whether the ranges' times tell every kind apart. Where the cuts keep a pattern of layers together, none do."""
+    return _rank(model, ranges) > len(model.kinds)
 
 
 def _rank(model: Model, ranges: Sequence[tuple[int, int]]) -> int:
