@@ -78,13 +78,22 @@ def resolve_checkpoint(model: str) -> Path:
     Raises CheckpointError when there is no such thing or the fetch fails, ValueError for a malformed name.
     """
     if is_remote(model):
-        from ropeway.checkpoints.fetch.whole import fetch_whole
+        from ropeway.checkpoints.fetch.remote import fetch_whole
 
         return fetch_whole(model)
     path = Path(model).expanduser()
     if model != DEMO and path.is_dir():
         return path
     return resolve_model(model)
+
+
+def locate_checkpoint(model: str) -> Path:
+    """As `resolve_checkpoint`, but of a model that is elsewhere only its headers and small files are fetched."""
+    if is_remote(model):
+        from ropeway.checkpoints.fetch.remote import fetch_header
+
+        return fetch_header(model)
+    return resolve_checkpoint(model)
 
 
 def format_of(path: Path) -> Format:

@@ -33,7 +33,7 @@ def ring_setup(rank: int, ring: str, key: Path | None, listen: str | None) -> Ra
 
 def place_ring(options: Options, setup: RankSetup) -> Placement:
     """The placement of a ring whose addresses are given. Raises ValueError where it has another number of stages."""
-    placement = place_rank(replace(options, stages=len(setup.addresses)), setup.rank)
+    placement = place_rank(replace(options, stages=len(setup.addresses)), setup.rank, len(setup.addresses))
     if placement.layout.world != len(setup.addresses):
         raise ValueError(
             f"cuts: they make {placement.layout.world} stages, --ring has {len(setup.addresses)} addresses"

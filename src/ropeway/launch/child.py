@@ -44,9 +44,8 @@ def load_setup(line: bytes) -> tuple[Options, RankSetup]:
     """What `dump_setup` wrote, with the inherited listener."""
     from ropeway.launch.placement import Options
     from ropeway.launch.rank import RankSetup
-    from ropeway.types import SamplerAt
-
     from ropeway.transport.switched import Switched
+    from ropeway.types import SamplerAt
 
     value = json.loads(line)
     options = dict(value["options"])
@@ -102,7 +101,7 @@ def main() -> None:
     # because the imports below take their time.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from ropeway.checkpoints.errors import CheckpointError
-    from ropeway.launch.placement import place
+    from ropeway.launch.fetching import place_rank
     from ropeway.launch.rank import EXIT_FAILED, leave, run_stage, say
 
     options, setup = load_setup(_read_line())
@@ -111,7 +110,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format=f"ropeway: rank {setup.rank}: %(message)s")
     threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
     try:
-        placement = place(options)
+        placement = place_rank(options, setup.rank, len(setup.addresses))
     except (CheckpointError, ValueError) as error:
         say(setup.rank, str(error))
         leave(EXIT_FAILED)

@@ -15,18 +15,29 @@ SLICED = "llamacpp"
 """The engine that loads slices; the others read a copy of the checkpoint by layers."""
 
 
-def place_rank(options: Options, rank: int) -> Placement:
-    """As `place`; a model that is elsewhere is fetched as far as `rank` needs it, before the ring is joined.
+def place_rank(options: Options, rank: int, world: int) -> Placement:
+    """As `place`; a model that is elsewhere is fetched as far as `rank` of `world` needs it, before a ring is joined.
 
-    Raises CheckpointError, or ValueError naming the option that is wrong.
+    Nothing but headers is fetched for a placement of another world, which the caller refuses. Raises CheckpointError,
+    or ValueError naming the option that is wrong.
     """
     if not is_remote(options.model):
         return place(options)
     with open_offer(options.model) as offer, progress_bar(f"Fetching {offer.text}") as progress:
         fetch = Fetch(offer, progress=progress)
         placement = place(replace(options, model=str(fetch.header())))
-        if placement.layout.world != options.stages:
-            return placement  # which the caller refuses
-        config = placement.engine_config(rank)
-        need = Need(config.first, config.end, config.embed, config.head)
-        return replace(placement, path=fetch.provide(need, slices=placement.engines[rank] == SLICED).path)
+        if placement.layout.world != world:
+            return placement
+        return provided(placement, rank, fetch)
+
+
+def provided(placement: Placement, rank: int, fetch: Fetch) -> Placement:
+    """The placement with what `rank` needs in the cache. Raises CheckpointError."""
+    need = rank_need(placement, rank)
+    return replace(placement, path=fetch.provide(need, slices=placement.engines[rank] == SLICED).path)
+
+
+def rank_need(placement: Placement, rank: int) -> Need:
+    """What a rank needs of the checkpoint."""
+    config = placement.engine_config(rank)
+    return Need(config.first, config.end, config.embed, config.head)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ropeway.checkpoints.checkpoint import Format, format_of, open_checkpoint, resolve_checkpoint
+from ropeway.checkpoints.checkpoint import Format, format_of, locate_checkpoint, open_checkpoint
 from ropeway.engines.base import Engine, EngineConfig, Whole
 from ropeway.engines.registry import DEFAULT, engine_entry, load_whole, make_engine
 from ropeway.types import Layout, RowDtype, SamplerAt, even_cuts, ranges_from_cuts
@@ -96,8 +96,11 @@ class Placement:
 
 
 def place(options: Options) -> Placement:
-    """Find the model and cut it. Raises CheckpointError, or ValueError naming the option that is wrong."""
-    path = resolve_checkpoint(options.model)
+    """Find the model and cut it. Of one that is elsewhere nothing but headers is fetched (launch/fetching.py).
+
+    Raises CheckpointError, or ValueError naming the option that is wrong.
+    """
+    path = locate_checkpoint(options.model)
     checkpoint = open_checkpoint(path)
     layers = checkpoint.layers
     cuts = options.cuts if options.cuts is not None else even_cuts(layers, options.stages)

@@ -1,4 +1,4 @@
-"""A whole checkpoint from elsewhere, for rings whose ranks are all on this machine."""
+"""Remote models for callers that want a path: the whole one, or one that holds no weights yet."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def fetch_whole(model: str, cache: Path | None = None) -> Path:
     """
     with open_offer(model) as offer, progress_bar(f"Fetching {offer.text}") as progress:
         return Fetch(offer, cache or cache_directory(), progress=progress).provide(None).path
+
+
+def fetch_header(model: str, cache: Path | None = None) -> Path:
+    """The same with the headers and the small files alone: enough to place it. Raises as `fetch_whole`."""
+    with open_offer(model) as offer:
+        return Fetch(offer, cache or cache_directory()).header()
