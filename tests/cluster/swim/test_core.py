@@ -9,7 +9,7 @@ import pytest
 from cluster.swim.hall import START, A, B, C, D, Hall, make_packet, sent_packets
 from ropeway.cluster.names import Entry
 from ropeway.cluster.swim import LAN, Contact, NameGone, NameSet, Send, State, Statement, Swim, Unsealed
-from ropeway.cluster.swim.packets import PACKET_BYTES, Ack, Gossip, Nack, Ping, PingReq, decode_packet
+from ropeway.cluster.swim.packets import PACKET_BYTES, Ack, Gossip, Nack, Ping, PingReq, Sync, decode_packet
 from ropeway.cluster.swim.records import MemberRecord, NameRecord, stated
 from ropeway.cluster.swim.values import Claim
 
@@ -212,6 +212,19 @@ def test_packets_stay_small_however_much_there_is_to_tell() -> None:
     hall.sent.clear()
     hall.run(5.0)
     assert not any(decode_packet(send.packet).records for _, send in hall.sent)  # told often enough, and then no more
+
+
+def test_a_lone_member_with_much_to_show_knocks_with_small_packets() -> None:
+    hall = Hall()
+    swim = hall.add(A, label="l" * 63)
+    swim.move(hall.now, bytes(255))
+    for number in range(200):
+        swim.register(hall.now, f"name-{number:03}")
+    swim.join(hall.now, [Contact(B)])
+    hall.run(0.5)
+    pages = [decode_packet(send.packet).body for _, send in hall.sent]
+    assert sum(len(page.lines) for page in pages if isinstance(page, Sync)) == 201
+    assert max(len(send.packet) for _, send in hall.sent) <= PACKET_BYTES
 
 
 def test_time_is_only_an_argument() -> None:

@@ -5,6 +5,7 @@ Stateless and idempotent: a lost page or answer is made up for by the next excha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -15,6 +16,7 @@ from ropeway.cluster.names import Held, Names
 from ropeway.cluster.swim.gossip import Subject
 from ropeway.cluster.swim.packets import (
     HEADER_BYTES,
+    LINE_BYTES,
     PACKET_BYTES,
     PAGE_ENTRIES,
     RECORDS_MOST,
@@ -53,8 +55,10 @@ class Exchange:
     def begin(self, to: bytes, joining: list[bytes] | None = None) -> None:
         """Show `to` what we hold; with our own record where we come in."""
         lines = sorted((key, line.check) for key, line in self._lines().items())
-        for page in pages(lines, join=joining is not None):
-            self._send(to, page, joining or [])
+        records = joining or []
+        most = PAGE_ENTRIES - math.ceil(sum(map(len, records)) / LINE_BYTES)
+        for page in pages(lines, most, join=bool(records)):
+            self._send(to, page, records)
 
     def asked(self, now: float, sender: bytes, page: Sync) -> None:
         """Another member shows a page of what it holds: send it what it lacks, ask for what we lack."""
@@ -133,12 +137,12 @@ def key_of(subject: Subject) -> int:
     return int.from_bytes(blake2b(said, digest_size=8).digest(), "little")
 
 
-def pages(table: list[tuple[int, int]], *, join: bool) -> list[Sync]:
-    """A sorted table of (key, check) as pages that together cover all keys."""
-    cuts = range(0, max(len(table), 1), PAGE_ENTRIES)
+def pages(table: list[tuple[int, int]], most: int, *, join: bool) -> list[Sync]:
+    """A sorted table of (key, check) as pages of at most `most` lines that together cover all keys."""
+    cuts = range(0, max(len(table), 1), most)
     lows = [0 if at == 0 else table[at][0] for at in cuts]
     highs = [low - 1 for low in lows[1:]] + [U64_MAX]
-    chunks = [tuple(table[at : at + PAGE_ENTRIES]) for at in cuts]
+    chunks = [tuple(table[at : at + most]) for at in cuts]
     return [Sync(join, low, high, lines) for low, high, lines in zip(lows, highs, chunks, strict=True)]
 
 
