@@ -55,10 +55,11 @@ async def health(front: Front, request: Request) -> Response:
 
 
 async def ready(front: Front, request: Request) -> Response:
-    """GET /ready: 200 while the ring is whole, else 503."""
+    """GET /ready: 200 while the ring is whole, else 503 and why."""
     state = front.service.state()
     if state is not ServiceState.READY:
-        raise ring_unavailable(f"The ring is not whole: {state.value}.", RETRY_AFTER_S)
+        why = str(front.service.ring().get("detail", ""))  # which node is missing, say
+        raise ring_unavailable(f"The ring is not whole: {state.value}. {why}".rstrip(), RETRY_AFTER_S)
     return _json(_alive(front, state.value))
 
 
