@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ropeway.verify.compare import Comparison, kl
+from ropeway.verify.compare import Comparison, kl, top_share
 from ropeway.verify.passage import passage
 
 
@@ -59,3 +59,33 @@ def test_a_passage_is_long_enough_and_always_the_same() -> None:
     assert len(passage(5000)) >= 5000
     assert passage(300) == passage(300)
     assert passage(300, skip=50) != passage(300)
+
+
+def test_the_99th_percentile_of_a_hundred_values_is_the_second_largest() -> None:
+    comparison = Comparison(divergences=[float(value) for value in range(100)])
+    assert (comparison.kl_p99, comparison.kl_max, comparison.kl_mean) == (98.0, 99.0, 49.5)
+    assert Comparison(divergences=[3.0]).kl_p99 == 3.0
+    assert Comparison().kl_p99 == Comparison().kl_max == 0.0
+
+
+def test_five_likeliest() -> None:
+    whole, split = row(9, 8, 7, 6, 5, 0, 0), row(9, 8, 7, 0, 0, 6, 5)
+    assert top_share(whole, split) == pytest.approx(3 / 5)
+    comparison = Comparison()
+    comparison.add(split, whole)
+    comparison.add(whole, whole)
+    assert comparison.top5 == pytest.approx(4 / 5)
+    assert top_share(row(1, 2), row(2, 1)) == 1.0
+
+
+def test_where_a_reply_first_parts() -> None:
+    comparison = Comparison()
+    left, right = row(1, 0), row(0, 1)
+    comparison.add(left, right, sequence=0, produced=None)
+    comparison.add(left, left, sequence=0, produced=0)
+    comparison.add(left, right, sequence=0, produced=3)
+    comparison.add(left, right, sequence=0, produced=5)
+    comparison.add_token(1, 2, sequence=1, produced=2)
+    assert comparison.parted == {0: 3, 1: 2}
+    assert comparison.first_parting == 2
+    assert Comparison().first_parting is None
