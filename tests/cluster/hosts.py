@@ -123,6 +123,14 @@ class Village:
             return self.ropeway(host, "up", *flags)
         return self.ropeway(host, "node", *flags, ROPEWAY_TICKET=ticket)
 
+    def has(self, pid: int) -> bool:
+        """Whether a process runs on one of the hosts."""
+        try:
+            where = os.readlink(f"/proc/{pid}/ns/net")
+        except OSError:
+            return False
+        return where in {os.readlink(f"/proc/{host.pid}/ns/net") for host in self.hosts}
+
     def close(self) -> None:
         """End everything."""
         self.yard.end()

@@ -1,0 +1,117 @@
+"""A server on a host, as its clients see it: /ready, short replies, streams that note when their end came."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.hosts import Host, Village
+from end_to_end.processes import LIMIT_S, Process, wait_until
+
+PORT = 8000
+PATIENCE_S = 60.0
+QUESTION = {"model": "m", "prompt": "hello", "temperature": 0, "logit_bias": {"0": -100, "2": -100}}
+"""Whose reply does not end by itself."""
+FLAGS = ("--cluster", "--model-id", "m", "--port", str(PORT), "--threads", "1", "--context", "8192", "--parallel", "4")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply."""
+
+    status: int
+    body: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return str(self.body["choices"][0]["text"])
+
+    @property
+    def detail(self) -> str:
+        """Why there is none."""
+        return str(self.body["error"]["message"])
+
+
+class Server:
+    """`ropeway serve MODEL --cluster` on a host."""
+
+    def __init__(self, village: Village, host: Host, stages: int, *more: str) -> None:
+        self.host = host
+        self.process: Process = village.ropeway(host, "serve", village.model, *FLAGS, "--stages", str(stages), *more)
+        self.process.until(lambda process: "http://" in process.err)
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+        """Ask something."""
+        connection = self.host.connect(PORT, PATIENCE_S)
+        try:
+            connection.request(method, path, json.dumps(body or {}), {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            return Answer(reply.status, json.loads(reply.read()))
+        finally:
+            connection.close()
+
+    def complete(self, max_tokens: int = 24) -> Answer:
+        """A short completion."""
+        return self.ask("POST", "/v1/completions", {**QUESTION, "max_tokens": max_tokens})
+
+    def is_ready(self) -> bool:
+        """What /ready says. It must be true: a short reply right after it does not fail, unless /ready has changed."""
+        return self.ask("GET", "/ready").status == 200
+
+    def wait(self, ready: bool = True) -> None:
+        """Wait until /ready says so."""
+        wait_until(lambda: self.is_ready() is ready, LIMIT_S, self.process.said)
+
+    def nodes(self) -> list[str]:
+        """The labels of the nodes in the ring, in its order."""
+        stages = self.ask("GET", "/v1/ring").body["stages"]
+        return [str(stage["address"]).partition(":")[0] for stage in stages]
+
+    def stream(self) -> Stream:
+        """A long reply, begun."""
+        stream = Stream(self.host)
+        wait_until(lambda: stream.pieces > 3 or stream.ended.is_set(), said=self.process.said)
+        assert not stream.ended.is_set(), self.process.said()
+        return stream
+
+
+class Stream:
+    """A streamed completion, read in a thread of its own."""
+
+    def __init__(self, host: Host) -> None:
+        self.pieces = 0
+        self.finish = ""
+        self.error = ""
+        self.said_done = False
+        self.ended = threading.Event()
+        self.ended_at = 0.0
+        self._connection = host.connect(PORT, PATIENCE_S)
+        threading.Thread(target=self._read, name="stream", daemon=True).start()
+
+    def _read(self) -> None:
+        body = json.dumps({**QUESTION, "max_tokens": 8000, "stream": True})
+        try:
+            self._connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            for line in self._connection.getresponse():
+                self._hear(line)
+        except (OSError, http.client.HTTPException) as error:
+            self.error = f"the connection broke: {error!r}"
+        finally:
+            self.ended_at = time.monotonic()
+            self.ended.set()
+            self._connection.close()
+
+    def _hear(self, line: bytes) -> None:
+        if line.startswith(b"data: [DONE]"):
+            self.said_done = True
+        elif line.startswith(b"data: "):
+            event = json.loads(line[6:])
+            if "error" in event:
+                self.error = str(event["error"]["type"])
+            elif event["choices"]:
+                self.pieces += 1
+                self.finish = event["choices"][0]["finish_reason"] or self.finish

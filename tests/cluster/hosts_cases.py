@@ -1,0 +1,217 @@
+"""What a cluster of three hosts must show; run by `test_hosts.py`, each in a network namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.asking import Server, Stream
+from cluster.hosts import Host, Village
+from end_to_end.processes import LIMIT_S, Process, is_alive, processes, wait_until
+from tiny_gguf import TinyModel, write_tiny
+
+pytestmark = pytest.mark.timeout(110)
+
+
+class Cluster:
+    """Three nodes that know each other, and the ticket of the first."""
+
+    def __init__(self, village: Village, *more: str) -> None:
+        self.village = village
+        self.agents: dict[str, Process] = {}
+        first, *others = village.hosts
+        self.agents[first.name] = up = village.node(first, "", *more)
+        up.until(lambda process: "ropeway1" in process.out)
+        self.ticket = up.out.split()[-1]
+        for host in others:
+            self.agents[host.name] = village.node(host, self.ticket, *more)
+        for host in others:
+            self.up(host)
+
+    def up(self, host: Host) -> None:
+        """Wait until a host's agent is up."""
+        self.agents[host.name].until(lambda process: "is up" in process.err)
+
+    def again(self, host: Host) -> None:
+        """Start a host's agent again, which goes back to the cluster of last time."""
+        self.agents[host.name] = self.village.node(host, "")
+        self.up(host)
+
+
+@pytest.fixture
+def village(tmp_path: Path) -> Iterator[Village]:
+    model = write_tiny(tmp_path / "small.gguf", TinyModel(layers=6))
+    here = Village(tmp_path, 3, str(model))
+    try:
+        yield here
+    finally:
+        here.close()
+
+
+def ranks_of(agent: Process) -> list[int]:
+    """The ranks that an agent runs."""
+    return [seen.pid for seen in processes() if seen.parent == agent.pid and "ropeway.launch.child" in seen.args]
+
+
+def left(village: Village) -> list[int]:
+    """Ranks on these hosts that no agent holds, or that are stopped."""
+    here = [seen for seen in processes() if village.has(seen.pid)]
+    agents = {seen.pid for seen in here if {"up", "node"} & set(seen.args)}
+    ranks = [seen for seen in here if "ropeway.launch.child" in seen.args]
+    return [seen.pid for seen in ranks if seen.parent not in agents or seen.state == "T"]
+
+
+def lost(server: Server, stream: Stream, began: float, what: str) -> None:
+    """A stream ends by an error event and nothing else, and the server comes back with the text that it had before."""
+    assert stream.ended.wait(LIMIT_S), server.process.said()
+    assert (stream.error, stream.finish, stream.said_done) == ("ring_unavailable", "", False), server.process.said()
+    told_s = stream.ended_at - began
+    server.wait()
+    print(f"{what}: the client heard of it after {told_s:.1f} s, serving again after {time.monotonic() - began:.1f} s")
+
+
+def test_one_command_on_each_and_an_answer(village: Village) -> None:
+    cluster = Cluster(village)
+    first, *_ = village.hosts
+    server = Server(village, first, 3)
+    server.wait()
+    assert sorted(server.nodes()) == ["host0", "host1", "host2"]
+    before = server.complete()
+    assert before.status == 200
+    listed = village.ropeway(first, "nodes")
+    assert listed.status() == 0
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["host0", "host1", "host2"]
+
+    # Drained: running replies go on to their end, then the ring is placed again without the node.
+    assert village.ropeway(first, "drain", "host2").status() == 0
+    server.wait(ready=False)
+    server.wait()
+    assert sorted(server.nodes()) == ["host0", "host1"]
+    assert server.complete().text == before.text
+    assert not ranks_of(cluster.agents["host2"])
+
+    # Terminated: the ranks end, and the nodes are free.
+    server.process.signal(signal.SIGTERM)
+    assert server.process.status() == 0
+    wait_until(lambda: not any(ranks_of(agent) for agent in cluster.agents.values()))
+    assert village.ropeway(first, "down", "--all").status() == 0
+    assert [agent.status() for agent in cluster.agents.values()] == [0, 0, 0]
+    assert not left(village)
+
+
+def test_ranks_killed_and_stopped(village: Village) -> None:
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3)
+    for number, what in ((signal.SIGKILL, "a killed rank"), (signal.SIGSTOP, "a stopped rank")):
+        server.wait()
+        text = server.complete().text
+        stream = server.stream()
+        [victim] = ranks_of(cluster.agents["host1"])
+        began = time.monotonic()
+        os.kill(victim, number)
+        lost(server, stream, began, what)
+        assert server.complete().text == text
+        wait_until(lambda pid=victim: not is_alive(pid))
+    assert sorted(server.nodes()) == ["host0", "host1", "host2"]
+    assert not left(village)
+
+
+def test_an_agent_killed_and_come_back(village: Village) -> None:
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    text = server.complete().text
+    stream = server.stream()
+    [orphan] = ranks_of(cluster.agents["host2"])
+    began = cluster.agents["host2"].signal(signal.SIGKILL)
+    lost(server, stream, began, "a killed agent")
+    assert server.nodes() == ["host0", "host1"]
+    assert server.complete().text == text
+    wait_until(lambda: not is_alive(orphan))
+
+    # It comes back, changes nothing, and is used when the ring is placed next.
+    cluster.again(village.hosts[2])
+    assert server.nodes() == ["host0", "host1"]
+    [victim] = ranks_of(cluster.agents["host1"])
+    stream, began = server.stream(), time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    lost(server, stream, began, "a killed rank, and a node that has come back")
+    assert sorted(server.nodes()) == ["host0", "host1", "host2"]
+    assert not left(village)
+
+
+def test_a_cable_pulled(village: Village) -> None:
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    text = server.complete().text
+    stream, began = server.stream(), time.monotonic()
+    victims = ranks_of(cluster.agents["host1"])
+    village.hosts[1].cable("down")
+    lost(server, stream, began, "a pulled cable")
+    assert server.nodes() == ["host0", "host2"]
+    assert server.complete().text == text
+    wait_until(lambda: not any(map(is_alive, victims)))
+    village.hosts[1].cable("up")
+    wait_until(lambda: "host1" in alive(village), LIMIT_S, server.process.said)
+    assert not left(village)
+
+
+def test_two_at_once_and_no_room(village: Village) -> None:
+    cluster = Cluster(village, "--memory-mb", "12")
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    stream, began = server.stream(), time.monotonic()
+    for name in ("host1", "host2"):
+        cluster.agents[name].signal(signal.SIGKILL)
+    assert stream.ended.wait(LIMIT_S)
+    assert stream.error == "ring_unavailable"
+
+    # One node cannot hold it: /ready says which are missing, every request is told, and it comes back with them.
+    def told() -> bool:
+        answer = server.ask("GET", "/ready")
+        assert answer.status == 503
+        return "does not fit" in answer.detail and "host1" in answer.detail and "host2" in answer.detail
+
+    wait_until(told, LIMIT_S, server.process.said)
+    assert server.complete().status == 503
+    for host in village.hosts[1:]:
+        cluster.agents[host.name] = village.node(host, "", "--memory-mb", "12")
+    server.wait()
+    print(f"two at once: serving again after {time.monotonic() - began:.1f} s, with the nodes back")
+    assert server.complete().status == 200
+
+
+def test_the_one_who_serves_is_killed(village: Village) -> None:
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    server.stream()
+    server.process.signal(signal.SIGKILL)
+    wait_until(lambda: not any(ranks_of(agent) for agent in cluster.agents.values()))
+    assert not left(village)
+
+    # Its agent is killed: it cannot serve, and comes back with it.
+    server = Server(village, village.hosts[0], 2)
+    server.wait()
+    stream = server.stream()
+    cluster.agents["host0"].signal(signal.SIGKILL)
+    assert stream.ended.wait(LIMIT_S)
+    assert stream.error == "ring_unavailable"
+    server.wait(ready=False)
+    cluster.again(village.hosts[0])
+    server.wait()
+    assert server.complete().status == 200
+    assert not left(village)
+
+
+def alive(village: Village) -> list[str]:
+    """The nodes that the first host's agent takes for alive."""
+    listed = village.ropeway(village.hosts[0], "nodes")
+    assert listed.status() == 0, listed.said()
+    return [line.split()[0] for line in listed.out.splitlines() if " alive" in line]
