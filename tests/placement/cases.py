@@ -44,6 +44,7 @@ def random_problem(seed: int, nodes: int, layers: int) -> Problem:
         part=draw.choice([4, 8]),
         kv=draw.choice(["f16", "q8_0"]),
         sampler=draw.choice(list(SamplerAt)),
+        rows=draw.choice([1, 1, 3]),
     )
     fleet = Fleet(found, links, Link(draw.random(), 1e7))
     return Problem(model, fleet, wanted, draw.choice(GOALS), _pins(draw, found, layers))

@@ -16,7 +16,7 @@ FIRST_TOKEN_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 BETWEEN_TOKENS_S: Final = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 5)
 REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
-SECTIONS: Final = ("slots", "queue", "throughput", "round", "overlap", "prompt_cache", "drafting")
+SECTIONS: Final = ("slots", "queue", "throughput", "round", "overlap", "prompt_cache", "drafting", "prediction")
 """Of GET /v1/ring, told number by number."""
 
 COUNTERS: Final = frozenset(

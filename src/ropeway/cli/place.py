@@ -104,7 +104,7 @@ def _notes(console: Console, plan: Planned, before: Price | None) -> None:
 
 def _propose(problem: Problem, inventory: Inventory, url: str, as_json: bool) -> None:
     running = running_layout(url, inventory)
-    found = propose(problem, running.layout, running.stages_ms)
+    found = propose(problem, running.layout, running.stages_ms, running.rows, running.depth)
     if as_json:
         typer.echo(
             json.dumps({"running": price_json(found.running), "best": price_json(found.best), "gain": found.gain})

@@ -18,8 +18,10 @@ from ropeway.engines.base import EngineError
 from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import CHUNK, Options
+from ropeway.launch.placing import Planned, place_options
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.drafting.drafting import Drafting
+from ropeway.serving.prediction import Prediction
 from ropeway.serving.sequence import SamplingParams, Sequence
 from ropeway.serving.speech import PlainChooser, Speech
 from ropeway.transport import RingEnded
@@ -59,6 +61,8 @@ def run(
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write where the time went, for Perfetto.")
     ] = None,
+    place: flags.Place = "",
+    goal: flags.GoalOption = "decode",
     as_json: flags.Json = False,
 ) -> None:
     """Give one reply. With --ring this is rank 0; the other machines run `ropeway stage` with the same flags."""
@@ -86,13 +90,16 @@ def run(
             invariant,
             worker_cmd,
         )
+        plan = None
+        if place:
+            options, plan = place_options(options, place, goal, ring.split(",") if ring else ())
         drafts = DraftOptions.parse(draft, batch=draft_batch)
         traced = TraceFile(trace)
         with (
             open_rank0(options, interruption, ring, key, listen) as rank0,
             open_drafting(drafts, rank0.placement, rank0.stage.engine) as drafting,
         ):
-            _reply(rank0, drafting, prompt, max_tokens, params, raw, as_json, traced)
+            _reply(rank0, drafting, prompt, max_tokens, params, raw, as_json, traced, plan)
 
 
 def _reply(
@@ -104,6 +111,7 @@ def _reply(
     raw: bool,
     as_json: bool,
     trace: TraceFile,
+    plan: Planned | None = None,
 ) -> None:
     layout = rank0.placement.layout
     speech = Speech(rank0.placement.path)
@@ -125,8 +133,14 @@ def _reply(
         raise
     finally:
         trace.write(rank0, loop)
+    prediction = Prediction() if plan is None else Prediction(plan.problem, plan.price)
+    prediction.take(tuple(loop.records), layout, len(sequence.prompt) + len(reply.token_ids))
+    shown = prediction.show()
     if as_json:
-        typer.echo(json.dumps(_json(rank0, sequence, reply, drafting)))
+        typer.echo(json.dumps({**_json(rank0, sequence, reply, drafting), "prediction": shown}))
+    elif plan is not None and "predicted_ms" in shown:
+        why = f": {shown['cause']}" if shown["cause"] else ""
+        typer.echo(f"{shown['measured_ms']} ms a token, {shown['predicted_ms']} predicted{why}", err=True)
 
 
 def _json(rank0: Rank0, sequence: Sequence, reply: Reply, drafting: Drafting | None) -> dict[str, object]:

@@ -16,6 +16,7 @@ from ropeway.cli import flags
 from ropeway.cli.session import place_local, place_ring, ring_setup
 from ropeway.launch.drafting import DraftOptions, check_draft
 from ropeway.launch.placement import CHUNK, Options, Placement
+from ropeway.launch.placing import place_options
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
 from ropeway.launch.replica import LONGEST_PAUSE_S, Opener, Replica, ReplicaOptions
 from ropeway.launch.signals import Interrupted
@@ -73,6 +74,8 @@ def serve(
         bool, typer.Option("--cluster", help="Place the stages on the nodes of this machine's cluster (ropeway up).")
     ] = False,
     home: flags.HomeOption = None,
+    place: flags.Place = "",
+    goal: flags.GoalOption = "decode",
 ) -> None:
     """Serve until interrupted or terminated, which is its good end (exit status 0).
 
@@ -104,6 +107,9 @@ def serve(
             invariant,
             worker_cmd,
         )
+        plan = None
+        if place:
+            options, plan = place_options(options, place, goal, ring.split(",") if ring else ())
         over = _over_cluster(options, home) if cluster else None
         if over is None:
             placement, bring_up = _ring(options, ring, key, listen)
@@ -122,6 +128,7 @@ def serve(
                 longest_pause_s=LONGEST_PAUSE_S if over is None else over.pause_s,
                 model_id=model_id,
                 draft=drafts,
+                plan=plan,
             ),
         )
         if over is not None:

@@ -21,11 +21,13 @@ from ropeway.engines.base import EngineError
 from ropeway.launch.drafting import DraftOptions, open_drafting
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import Placement
+from ropeway.launch.placing import Planned
 from ropeway.launch.rank0 import Rank0
 from ropeway.serving.board import Board, StageCard
 from ropeway.serving.chooser import JobChooser
 from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.inbox import RETRY_AFTER_S, Inbox
+from ropeway.serving.prediction import Prediction
 from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.runner import Runner
 from ropeway.serving.sequence import Finish
@@ -70,6 +72,8 @@ class ReplicaOptions:
     longest_pause_s: float = LONGEST_PAUSE_S
     model_id: str = ""
     draft: DraftOptions = field(default_factory=DraftOptions)
+    plan: Planned | None = None
+    """Where the placement comes from, to hold what it takes against what it was predicted to take."""
 
 
 Opener = Callable[[Callable[[Ring], None]], AbstractContextManager[Rank0]]
@@ -89,6 +93,8 @@ class Replica:
         flags = placement.options
         name = options.model_id or self._speech.name
         self._board = Board(placement.layout, name, flags.context, flags.parallel, options.queue)
+        if options.plan is not None:
+            self._board.prediction = Prediction(options.plan.problem, options.plan.price, _log.warning)
         self._draining = threading.Event()
         self._leaving = threading.Event()
         self._ready_at = math.inf

@@ -18,10 +18,12 @@ MOST_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running layout by the nodes' names, and each stage's milliseconds for one row."""
+    """A running layout by the nodes' names, and each stage's milliseconds for a round of `rows` rows at `depth`."""
 
     layout: tuple[Spot, ...]
     stages_ms: tuple[float, ...]
+    rows: int
+    depth: int
 
 
 def running_layout(url: str, inventory: Inventory) -> Running:
@@ -33,22 +35,32 @@ def running_layout(url: str, inventory: Inventory) -> Running:
     stages = state.get("stages")
     if not isinstance(stages, list) or not stages:
         raise ValueError(f"from: the ring of {url} is not up, so it has no times")
+    times_of = _times(state, len(stages))
     by_address = {address: name for name, address in inventory.addresses.items()}
     order = [node.name for node in inventory.fleet.nodes]
     layout, times = [], []
     for rank, stage in enumerate(stages):
-        name = stage.get("node") or by_address.get(str(stage.get("address")))
+        name = times_of[rank].get("node") or by_address.get(str(stage.get("address")))
         if name is None:
             if len(order) != len(stages):
                 raise ValueError(f"from: stage {rank} of {url} is on none of the file's nodes")
             name = order[rank]
         inventory.fleet.node(str(name))
-        ms = stage.get("decode_ms")
+        ms = times_of[rank].get("decode_ms")
         if not isinstance(ms, (int, float)) or not ms > 0:
             raise ValueError(f"from: stage {rank} of {url} has not decoded enough lately; ask while it replies")
         layout.append(Spot(str(name), int(stage["first"]), int(stage["end"])))
         times.append(float(ms))
-    return Running(tuple(layout), tuple(times))
+    section = state["prediction"]
+    return Running(tuple(layout), tuple(times), int(section["rows"]), int(section["depth"]))
+
+
+def _times(state: Mapping[str, Any], world: int) -> list[Mapping[str, Any]]:
+    section = state.get("prediction")
+    found = section.get("stages") if isinstance(section, dict) else None
+    if not isinstance(found, list) or len(found) != world or not all(isinstance(one, dict) for one in found):
+        return [{}] * world
+    return found
 
 
 def _get(url: str) -> Mapping[str, Any]:

@@ -167,14 +167,14 @@ def stage_price(
     """One stage of a ring of `world`; `node` with `slower` taken in already."""
     depth, group = wanted.positions, wanted.rows_a_group(world)
     held = [node.stage, *(node.costs_of(layer.kind) for layer in model.layers[spot.first : spot.end])]
-    decode = sum(costs.decode.ms(1, depth) for costs in held)
+    decode = sum(costs.decode.ms(wanted.rows, depth) for costs in held)
     batch = sum(costs.decode.ms(group, depth) for costs in held)
     part = fmean(sum(c.prompt.ms(rows, mean_depth(first, rows)) for c in held) for first, rows in wanted.parts)
     if embeds:
-        decode, batch = decode + node.embed.ms(1), batch + node.embed.ms(group)
+        decode, batch = decode + node.embed.ms(wanted.rows), batch + node.embed.ms(group)
         part += fmean(node.embed.ms(rows) for _, rows in wanted.parts)
     if has_head:
-        decode, batch = decode + node.head.ms(1), batch + node.head.ms(group)
+        decode, batch = decode + node.head.ms(wanted.rows), batch + node.head.ms(group)
     memory = stage_bytes(model, node, wanted, spot, embeds=embeds, head=has_head)
     return StagePrice(spot, decode, part, batch, memory, node.limit_bytes)
 
@@ -199,7 +199,7 @@ def hop_price(model: Model, wanted: Wanted, sender: str, receiver: str, link: Li
     return HopPrice(
         sender,
         receiver,
-        link.latency_ms + link.carry_ms(row),
+        link.latency_ms + link.carry_ms(row * wanted.rows),
         link.latency_ms + (link.carry_ms(row) if back else part),
         part,
         link.carry_ms(row * group),

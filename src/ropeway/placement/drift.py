@@ -24,10 +24,10 @@ ENOUGH: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Milliseconds of one decode round of one row: in each stage's engine, and on the wire."""
+    """Milliseconds of one decode round: in each stage's engine, and on the wire (None where other rounds shared it)."""
 
     stages_ms: tuple[float, ...]
-    wire_ms: float
+    wire_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,22 @@ class Drift:
         return self.measured_ms / self.predicted_ms if self.predicted_ms else 1.0
 
 
+def measured(rounds: Sequence[Round]) -> tuple[list[float], float | None]:
+    """Median milliseconds of each stage, and of the wire where most rounds had the ring for themselves."""
+    stages = [median(times) for times in zip(*(one.stages_ms for one in rounds), strict=True)]
+    wires = [one.wire_ms for one in rounds if one.wire_ms is not None]
+    return stages, median(wires) if len(wires) > len(rounds) // 2 else None
+
+
 def drift(predicted: Price, rounds: Sequence[Round]) -> Drift | None:
     """The latest `ENOUGH` rounds against the prediction; None before there are as many."""
     if len(rounds) < ENOUGH:
         return None
     latest = rounds[-ENOUGH:]
-    stages = [median(one.stages_ms[rank] for one in latest) for rank in range(len(predicted.stages))]
+    stages, wire = measured(latest)
+    if wire is None:
+        wire = sum(hop.decode_ms for hop in predicted.hops)
     ratios = tuple(ms / max(stage.decode_ms, 1e-6) for ms, stage in zip(stages, predicted.stages, strict=True))
-    wire = median(one.wire_ms for one in latest)
     found = Drift(len(latest), sum(stages) + wire, predicted.decode_ms, ratios, wire)
     return replace(found, cause=_cause(predicted, found, latest))
 
@@ -109,12 +117,16 @@ class Proposal:
         return 1 - self.best.cost / self.running.cost if self.running.cost else 0.0
 
 
-def propose(problem: Problem, running: Sequence[Spot], stages_ms: Sequence[float]) -> Proposal:
-    """What the busy times of a running ring (decode milliseconds, by rank) say about where to cut.
+def propose(
+    problem: Problem, running: Sequence[Spot], stages_ms: Sequence[float], rows: int = 1, depth: int = 0
+) -> Proposal:
+    """What the busy times of a running ring (milliseconds of a round of `rows` rows at `depth`, by rank) say about
+    where to cut.
 
     Raises Infeasible and ValueError as `search` and `price` do.
     """
-    before = price(problem.model, problem.fleet, problem.wanted, problem.goal, running)
+    then = replace(problem.wanted, rows=rows, depth=depth)
+    before = price(problem.model, problem.fleet, then, problem.goal, running)
     ratios = {
         stage.spot.node: ms / max(stage.decode_ms, 1e-6) for stage, ms in zip(before.stages, stages_ms, strict=True)
     }

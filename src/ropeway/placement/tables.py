@@ -171,7 +171,8 @@ def _node_tables(problem: Problem, node: Node, world: int, embeds: bool) -> Node
         plus = of(node.stage) + (embed if embeds else 0.0) + (head if head_here else 0.0)
         return Sums(prefix, plus, head if head_last else 0.0)
 
-    decode = sums(lambda c: c.decode.ms(1, depth), node.embed.ms(1), node.head.ms(1))
+    one = wanted.rows
+    decode = sums(lambda c: c.decode.ms(one, depth), node.embed.ms(one), node.head.ms(one))
     part = sums(
         lambda c: fmean(c.prompt.ms(rows, at) for rows, at in parts), fmean(node.embed.ms(r) for r, _ in parts), 0.0
     )

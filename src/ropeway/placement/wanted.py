@@ -56,8 +56,8 @@ class Goal:
 class Wanted:
     """The load: what must fit, and what the times are predicted for.
 
-    `context` positions a stream and `streams` at once must fit. Decode is predicted at `depth` positions (0: behind the
-    prompt), a prompt of `prompt` rows in parts of `part`. `drafter_bytes` go to rank 0.
+    `context` positions a stream and `streams` at once must fit. Decode is predicted for rounds of `rows` rows at
+    `depth` positions (0: behind the prompt), a prompt of `prompt` rows in parts of `part`. Rank 0 holds `drafter_bytes`.
     """
 
     context: int = 4096
@@ -68,9 +68,10 @@ class Wanted:
     kv: str = "f16"
     sampler: SamplerAt = SamplerAt.FIRST
     drafter_bytes: int = 0
+    rows: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("context", "streams", "prompt", "part"):
+        for name in ("context", "streams", "prompt", "part", "rows"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
         if self.kv not in KV_SHARE:

@@ -27,6 +27,7 @@ from ropeway.serving.drawing import (
 from ropeway.serving.drawing import StageCard as StageCard
 from ropeway.serving.figures import RECENT, Rates
 from ropeway.serving.loop import Loop
+from ropeway.serving.prediction import Prediction
 from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.sequence import Finish
 from ropeway.serving.service import ServiceState
@@ -73,6 +74,8 @@ class Board:
         self._shown = _Shown(round=last_round((), 0, layout.world), overlap=overlap_figures((), layout.world, 0))
         self._drawn_ns = 0
         self._rates = Rates()
+        self.prediction = Prediction()
+        """What the placement was predicted to take; its owner may put another one there before it starts."""
         self._recent: tuple[Finished, ...] = ()
 
     @property
@@ -151,6 +154,8 @@ class Board:
     def _draw(self, loop: Loop, now: int) -> None:
         records = tuple(loop.records)
         tokens, prompt_tokens = self._rates.per_second(now)
+        if running := loop.scheduler.running:
+            self.prediction.take(records, self._layout, loop.held_rows // running)
         moving = stage_figures(self._cards, records, loop.held_rows, now)
         self._shown = _Shown(
             tuple(asdict(card) | figures for card, figures in zip(self._cards, moving, strict=True)),
@@ -186,6 +191,7 @@ class Board:
             "links": links(layout),
             "round": shown.round,
             "overlap": shown.overlap,
+            "prediction": self.prediction.show(),
             "streams": shown.streams,
             "slots": {"used": shown.used, "total": self._parallel},
             "queue": {"waiting": shown.waiting, "limit": self._queue},
