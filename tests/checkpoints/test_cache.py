@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from ropeway.checkpoints.cache import cache_directory, cached_file, locked
+from ropeway.checkpoints.cache import cache_directory, cached_file, locked, resumed_file
 from ropeway.checkpoints.errors import CheckpointError
 
 CONTENT = b"0123456789"
@@ -207,3 +208,22 @@ def test_a_read_only_cache_still_serves_what_it_has(mounted: Path) -> None:
         cached_file(mounted / "other", 10, never)
     with pytest.raises(CheckpointError, match="file: cannot be stored: Read-only file system"):
         cached_file(mounted / "deep" / "file", 10, never)
+
+
+def test_a_file_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+
+    def some(file: FileIO) -> None:
+        file.seek(0, os.SEEK_END)
+        file.write(CONTENT[file.tell() : file.tell() + 4])
+        if file.tell() < len(CONTENT):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for length in (4, 8):
+        with pytest.raises(CheckpointError, match=r"the disk is full: file needs 0\.0 MB, .* are free"):
+            resumed_file(path, len(CONTENT), some)
+        assert left(path.parent) == ["file.part"]
+        assert (path.parent / "file.part").read_bytes() == CONTENT[:length]
+    assert resumed_file(path, len(CONTENT), some).read_bytes() == CONTENT
+    assert left(path.parent) == ["file"]
+    assert resumed_file(path, len(CONTENT), some) == path

@@ -13,12 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(slots=True)
 class Answer:
-    """What a fault does to one answer: another status with headers, or a body that is cut off after some bytes."""
+    """What a fault does to one answer: another status with headers, or a body that is cut off or stalls after some
+    bytes."""
 
     status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     cut_after: int | None = None
+    stall_after: int | None = None
     whole: bool = False
 
 
@@ -45,6 +47,8 @@ class Site:
     ranges: bool = True
     etags: bool = True
     url: str = ""
+    stalled: threading.Event = field(default_factory=threading.Event)
+    closing: threading.Event = field(default_factory=threading.Event)
 
     @property
     def sent(self) -> int:
@@ -83,6 +87,7 @@ def serving(site: Site) -> Iterator[Site]:
     try:
         yield site
     finally:
+        site.closing.set()
         server.shutdown()
         thread.join()
         server.server_close()
@@ -133,9 +138,12 @@ class _Handler(BaseHTTPRequestHandler):
             if value or name != "Content-Length":
                 self.send_header(name, value)
         self.end_headers()
-        part = body if answer.cut_after is None else body[: answer.cut_after]
+        part = body[: answer.cut_after if answer.stall_after is None else answer.stall_after]
         for at in range(0, len(part), 4096):
             self.wfile.write(part[at : at + 4096])
             asked.sent += len(part[at : at + 4096])
-        if answer.cut_after is not None:
+        if answer.stall_after is not None:
+            self.of.stalled.set()
+            self.of.closing.wait(60)
+        if answer.cut_after is not None or answer.stall_after is not None:
             self.close_connection = True

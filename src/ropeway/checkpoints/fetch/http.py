@@ -78,9 +78,9 @@ class Reply:
         return public_url(self.url)
 
     def read_into(self, view: memoryview) -> int:
-        """The next bytes of the body; 0 at its end, also where it ends early. Raises SourceError."""
+        """The next bytes of the body, as they come; 0 at its end, also where it ends early. Raises SourceError."""
         try:
-            count = self._body.readinto(view)
+            count = self._body.readinto1(view)  # not `readinto`, which waits until the view is full
         except (OSError, HTTPException) as error:
             raise SourceError(f"{self.label}: the connection was lost: {_why(error)}") from None
         self._watch(count)
