@@ -68,6 +68,8 @@ def _node(draw: random.Random, name: str, kinds: list[str], total: int) -> Node:
         overhead_bytes=draw.randint(0, 20_000),
         spare_layers=draw.choice([0, 0, 1]),
         cut_every=draw.choice([1, 1, 1, 2]),
+        rested=draw.choice([1, 1, 1.3]),
+        hop_ms=draw.choice([0, 0.2]),
         slower=draw.choice([1, 1, 2]),
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -65,6 +66,8 @@ class Timed:
     prompt: list[Sample] = field(default_factory=list)
     embed: list[tuple[Condition, float]] = field(default_factory=list)
     head: list[tuple[Condition, float]] = field(default_factory=list)
+    rested: list[float] = field(default_factory=list)
+    """Decode steps after a rest of their own length by such without, on the largest stage."""
     cycles: int = 0
 
     @property
@@ -138,7 +141,7 @@ def _stages(path: Path, ranges: Sequence[tuple[int, int]], settings: Settings) -
                 end,
                 embed=not engines,
                 head=not engines,
-                context=settings.deep + 2 * settings.steps,
+                context=settings.deep + 4 * settings.steps,
                 parallel=settings.streams,
                 chunk=settings.part,
                 threads=settings.threads,
@@ -217,6 +220,7 @@ def _cycle(engine: Engine, kinds: dict[str, int], settings: Settings, timed: Tim
     for slot in range(settings.streams):
         _fill(runner, slot, short, part)
     decode(1, short)
+    timed.rested += _rested(runner, timed.decode[-1].ms, steps)
     if settings.streams > 1:
         decode(settings.streams, short)
     runner.release()
@@ -234,6 +238,16 @@ def _cycle(engine: Engine, kinds: dict[str, int], settings: Settings, timed: Tim
             timed.head += [(Condition(rows, 0), runner.head_ms(rows)) for _ in range(steps)]
         for rows in (1, part):
             timed.embed += [(Condition(rows, 0), runner.embed_ms(rows)) for _ in range(steps)]
+
+
+def _rested(runner: _Runner, rest_ms: float, steps: int) -> list[float]:
+    """A decode step after a rest, as between two tokens of a ring, by one right behind it."""
+    found = []
+    for _ in range(steps):
+        time.sleep(rest_ms / 1e3)
+        rested = runner.run((0, 1))
+        found.append(rested / runner.run((0, 1)))
+    return found
 
 
 def _fill(runner: _Runner, slot: int, rows: int, part: int) -> None:
@@ -254,6 +268,7 @@ def _node(name: str, timed: Timed, settings: Settings, limit_bytes: int, backend
         backend=backend,
         engine=settings.engine,
         spare_layers=SPARE_LAYERS.get(settings.engine, 0),
+        rested=max(1.0, median(timed.rested)),
         spread=timed.spread,
     )
 
@@ -262,4 +277,4 @@ def _kv_bytes(model: Model, settings: Settings, layers: int) -> int:
     """KV of a stage as it was loaded here."""
     widest = max(layer.kv_row_bytes for layer in model.layers)
     held = layers + SPARE_LAYERS.get(settings.engine, 0)
-    return round(held * widest * KV_SHARE["f16"] * (settings.deep + 2 * settings.steps) * settings.streams)
+    return round(held * widest * KV_SHARE["f16"] * (settings.deep + 4 * settings.steps) * settings.streams)

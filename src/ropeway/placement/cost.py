@@ -175,6 +175,8 @@ def stage_price(
         part += fmean(node.embed.ms(rows) for _, rows in wanted.parts)
     if has_head:
         decode, batch = decode + node.head.ms(wanted.rows), batch + node.head.ms(group)
+    if world > 1:
+        decode *= node.rested
     memory = stage_bytes(model, node, wanted, spot, embeds=embeds, head=has_head)
     return StagePrice(spot, decode, part, batch, memory, node.limit_bytes)
 

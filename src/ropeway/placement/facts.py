@@ -84,8 +84,9 @@ class Node:
     `limit_bytes` is what a model may use there. `layers` are a layer's costs by kind, `stage` those of having a stage
     at all, `embed` those of looking rows up, `head` those of the norm and output matrix. `overhead_bytes` is what a
     loaded stage takes beside weights and KV; some engines keep the KV of `spare_layers` more layers than a stage has.
-    A stage may begin and end only at multiples of `cut_every`. `slower` stretches every cost, for machines that one
-    wants to try out.
+    A stage may begin and end only at multiples of `cut_every`. In a ring a stage waits for its turn between two tokens,
+    and then takes `rested` times as long as one that computes all the time. `hop_ms` is what its ends of two hops cost
+    beside the links. `slower` stretches every cost, for machines that one wants to try out.
     """
 
     name: str
@@ -99,6 +100,8 @@ class Node:
     overhead_bytes: int = 0
     spare_layers: int = 0
     cut_every: int = 1
+    rested: float = 1.0
+    hop_ms: float = 0.0
     slower: float = 1.0
     spread: float = 0.0
     """Of the measurements: the interquartile range as a share of the median, the widest of all."""
@@ -108,10 +111,13 @@ class Node:
             raise ValueError("name: a node needs one")
         if self.limit_bytes < 0:
             raise ValueError(f"limit_bytes: {self.name} has {self.limit_bytes}")
+        if not 0.0 <= self.hop_ms < 1e9:
+            raise ValueError(f"hop_ms: {self.name} has {self.hop_ms}")
         if self.cut_every < 1:
             raise ValueError(f"cut_every: {self.name} has {self.cut_every}, expected at least 1")
-        if not 0.0 < self.slower < 1e6:
-            raise ValueError(f"slower: {self.name} has {self.slower}")
+        for name in ("slower", "rested"):
+            if not 0.0 < getattr(self, name) < 1e6:
+                raise ValueError(f"{name}: {self.name} has {getattr(self, name)}")
 
     def costs_of(self, kind: str) -> Costs:
         """A layer's costs. Raises ValueError for a kind that was not measured there."""
@@ -130,6 +136,7 @@ class Node:
             stage=self.stage.times(self.slower),
             embed=self.embed.times(self.slower),
             head=self.head.times(self.slower),
+            hop_ms=self.hop_ms * self.slower,
             slower=1.0,
         )
 
@@ -171,5 +178,7 @@ class Fleet:
         raise ValueError(f"node: {name!r} is none of {', '.join(node.name for node in self.nodes)}")
 
     def between(self, sender: str, receiver: str) -> Link:
-        """The link from one node to another."""
-        return self.links.get((sender, receiver), self.link)
+        """The link from one node to another, with what its ends cost."""
+        link = self.links.get((sender, receiver), self.link)
+        ends_ms = sum(node.hop_ms * node.slower for node in self.nodes if node.name in (sender, receiver)) / 2
+        return replace(link, latency_ms=link.latency_ms + ends_ms) if ends_ms else link

@@ -33,6 +33,8 @@ _PLAIN: Final = {
     "overhead_bytes": int,
     "spare_layers": int,
     "cut_every": int,
+    "rested": float,
+    "hop_ms": float,
     "slower": float,
     "spread": float,
 }

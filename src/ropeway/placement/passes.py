@@ -108,7 +108,7 @@ class Pass:
         if self._world > 1 or tables.must & ~(1 << first) or self._fronts[first][layers] != 0:
             return None
         node = tables.first[first]
-        total = node.total.of(0, layers) + tables.once[first]
+        total = tables.alone[first].of(0, layers) + tables.once[first]
         if total >= self._below:
             return None
         return Found(total, node.part.of(0, layers), node.round.of(0, layers), (first,), (0, layers))

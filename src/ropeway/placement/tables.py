@@ -114,6 +114,8 @@ class Tables:
 
     names: tuple[str, ...]
     layers: int
+    alone: tuple[Sums, ...]
+    """By node: the goal's sum where it has the whole model."""
     first: tuple[NodeTables, ...]
     later: tuple[NodeTables, ...]
     ahead: tuple[tuple[Hop, ...], ...]
@@ -147,6 +149,7 @@ def build(problem: Problem, world: int = 0) -> Tables:
     return Tables(
         names=names,
         layers=len(problem.model.layers),
+        alone=tuple(_node_tables(problem, replace(node, rested=1.0), at, True).total for node in nodes),
         first=tuple(_node_tables(problem, node, at, True) for node in nodes),
         later=tuple(_node_tables(problem, node, at, False) for node in nodes),
         ahead=tuple(tuple(hop(a, b, False) for b in nodes) for a in nodes),
@@ -180,7 +183,7 @@ def _node_tables(problem: Problem, node: Node, world: int, embeds: bool) -> Node
     pinned, layers = problem.pins.ranges.get(node.name), len(model.layers)
     cuts = tuple(_may_cut(node, at, layers) and (pinned is None or at in pinned) for at in range(layers + 1))
     return NodeTables(
-        total=_weighted(decode, goal.decode, part, goal.prompt),
+        total=_weighted(decode, goal.decode * node.rested, part, goal.prompt),
         part=part,
         round=sums(lambda c: c.decode.ms(group, depth), node.embed.ms(group), node.head.ms(group)),
         room=_room(memory.lowest_first(nextafter(float(node.limit_bytes), inf)), cuts),

@@ -57,7 +57,7 @@ class Wanted:
     """The load: what must fit, and what the times are predicted for.
 
     `context` positions a stream and `streams` at once must fit. Decode is predicted for rounds of `rows` rows at
-    `depth` positions (0: behind the prompt), a prompt of `prompt` rows in parts of `part`. Rank 0 holds `drafter_bytes`.
+    `depth` positions (0: behind the prompt), a prompt of `prompt` rows in parts of `part`. Rank 0 has `drafter_bytes`.
     """
 
     context: int = 4096
