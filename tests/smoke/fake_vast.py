@@ -118,6 +118,7 @@ class Moods:
 
     creates: deque[str] = field(default_factory=deque)
     destroys: deque[str] = field(default_factory=deque)
+    self_destroys: deque[str] = field(default_factory=deque)
     searches: deque[str] = field(default_factory=deque)
     statuses: deque[str] = field(default_factory=deque)
     instances: dict[int, str] = field(default_factory=dict)
@@ -333,7 +334,7 @@ class FakeVast:
     def _destroy(self, number: int, who: str) -> tuple[int, str, bytes]:
         if who not in ("owner", str(number)):
             return _json(403, {"success": False, "error": "forbidden", "msg": "not your instance"})
-        mood = "ok" if who != "owner" else _next(self.moods.destroys)
+        mood = _next(self.moods.destroys if who == "owner" else self.moods.self_destroys)
         if mood == "busy":
             return _busy()
         if mood == "broken":

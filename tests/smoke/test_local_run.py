@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,7 +52,28 @@ def test_the_demo_models_tokens_are_those_of_one_process(stages: int) -> None:
     whole = alone("demo", "Say hello", 64)
     assert value["token_ids"] == whole["token_ids"]
     assert value["text"] == whole["text"]
-    assert "hello" in value["text"].lower()
+    assert value["text"].strip()
+
+
+WORKER = shlex.join([sys.executable, "-m", "ropeway.engines.worker.pp_tinygrad_worker", "--engine", "llamacpp"])
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_workers_behind_the_process_bridge(small: str, stages: int) -> None:
+    flags = ("--model", small, "--prompt", "the hello", "--max-tokens", "16", "--engine", "worker")
+    value = smoke("--num-stages", str(stages), *flags, "--worker-cmd", WORKER)
+    assert value["token_ids"] == alone(small, "the hello", 16)["token_ids"]
+
+
+def test_tinygrad_workers(small: str) -> None:
+    pytest.importorskip("tinygrad", reason="the worker needs tinygrad (the extra of that name)")
+    if shutil.which("clang") is None:
+        pytest.skip("tinygrad computes on the CPU with clang, which is not here")
+    value = smoke("--engine", "worker", "--model", small, "--max-tokens", "4", "--prompt", "the hello")
+    whole = ropeway_json(
+        "run", small, "the hello", "--engine", "tinygrad", "--stages", "1", "--threads", "1", "--max-tokens", "4"
+    )
+    assert value["token_ids"] == whole["token_ids"]
 
 
 def test_a_stage_that_cannot_load_is_named(small: str) -> None:

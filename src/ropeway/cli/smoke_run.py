@@ -55,7 +55,13 @@ def smoke(
     model: Annotated[
         str | None, typer.Option("--model", help=f"What the stages load: {RENTED_MODEL} on rented machines, else demo.")
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="What computes: llamacpp, torch, tinygrad.")] = "",
+    engine: Annotated[
+        str,
+        typer.Option("--engine", help="What computes: llamacpp, torch, tinygrad, or worker: a process behind a pipe."),
+    ] = "",
+    worker_cmd: Annotated[
+        str, typer.Option("--worker-cmd", metavar="COMMAND", help="The worker's; pp_tinygrad_worker.py by default.")
+    ] = "",
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="Only this card, as the service names it.")] = "",
     image: Annotated[
         str, typer.Option("--image", envvar="ROPEWAY_IMAGE", show_envvar=True, help="The image of docker/Dockerfile.")
@@ -111,6 +117,7 @@ def smoke(
                 max_tokens,
                 model or (RENTED_MODEL if vastai else "demo"),
                 engine,
+                worker_cmd,
                 image,
                 _cluster(cluster, vastai, server_url),
                 _reach(relays, vastai and server_url.startswith("https:")),
@@ -127,21 +134,24 @@ def smoke(
             )
             if vastai and not image:
                 raise ValueError("image: --vastai needs --image NAME or ROPEWAY_IMAGE (docs/smoke-run.md makes one)")
-            provider: Provider = LocalProvider()
-            ledger = None
-            if vastai:
-                provider = VastAi(_key(api_key, api_key_file), server_url, timeout_s=request_timeout)
-                ledger = Ledger.begin(provider.name, provider.server, settings.label)
-            status = _run(settings, provider, ledger, reporter, as_json)
+            key = _key(api_key, api_key_file) if vastai else ""
+            status = _run(settings, _provider(vastai, key, server_url, request_timeout), reporter, as_json)
     except ValueError as error:
         sys.stderr.write(f"pp-smoke-run: {error}\n")
         raise typer.Exit(EXIT_USAGE) from None
     raise typer.Exit(status)
 
 
-def _run(settings: RunSettings, provider: Provider, ledger: Ledger | None, reporter: Reporter, as_json: bool) -> int:
+def _provider(vastai: bool, key: str, server_url: str, timeout_s: float) -> Provider:
+    return VastAi(key, server_url, timeout_s=timeout_s) if vastai else LocalProvider()
+
+
+def _run(settings: RunSettings, provider: Provider, reporter: Reporter, as_json: bool) -> int:
     result: Result | None = None
+    ledger: Ledger | None = None
     try:
+        if provider.server:
+            ledger = Ledger.begin(provider.name, provider.server, settings.label)
         result = smoke_run(settings, provider, ledger, reporter)
     finally:
         provider.close()

@@ -37,6 +37,8 @@ class NodeSettings:
     model: str
     label: str = "smoke"
     engine: str = ""
+    worker_cmd: str = ""
+    """The command of the engine `worker`; by default Ropeway's own, which puts tinygrad behind the bridge."""
     context: int = 2048
     threads: int = 0
     gpu_layers: int = -1
@@ -61,6 +63,7 @@ def read_settings(variables: Mapping[str, str]) -> NodeSettings:
         model=find_model(_text(variables, "MODEL")),
         label=_text(variables, "RUN_LABEL", "smoke"),
         engine=_engine(variables),
+        worker_cmd=_text(variables, "WORKER_CMD", ""),
         context=_integer(variables, "CONTEXT", 1, 1 << 20, 2048),
         threads=_integer(variables, "THREADS", 0, 1024, 0),
         gpu_layers=_integer(variables, "GPU_LAYERS", -1, 10_000, -1),

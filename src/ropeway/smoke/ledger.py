@@ -48,6 +48,12 @@ class Entries:
         return self.ids - self.gone
 
 
+def check_label(label: str) -> None:
+    """Refuse, with ValueError, a run's label that could not be a file's name."""
+    if not _NAME.fullmatch(label):
+        raise ValueError(f"label: {label!r} is not letters, digits, dots, dashes and underscores, at most 100")
+
+
 class Ledger:
     """The ledger of a run that is under way, or one that is being settled. Locked until closed."""
 
@@ -58,8 +64,7 @@ class Ledger:
     @classmethod
     def begin(cls, provider: str, server: str, label: str, directory: Path | None = None) -> Ledger:
         """A new file for a run. Raises ValueError where the label is no file's name, is taken, or nothing is stored."""
-        if not _NAME.fullmatch(label):
-            raise ValueError(f"label: {label!r} is not letters, digits, dots, dashes and underscores, at most 100")
+        check_label(label)
         path = _ledgers(directory) / f"{label}{SUFFIX}"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

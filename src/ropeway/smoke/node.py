@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import queue
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +30,7 @@ JOIN_S: Final = 120.0
 MISSED_S: Final = 30.0
 """An orchestrator that was seen within so long will see this node's end, and give its machine back."""
 EXIT_FAILED: Final = 1
+OUR_WORKER: Final = shlex.join([sys.executable, "-m", "ropeway.engines.worker.pp_tinygrad_worker"])
 
 
 class NodeFailed(Exception):
@@ -209,6 +212,7 @@ def _start_rank(settings: NodeSettings, cluster: Cluster) -> RankProcess:
         "threads": settings.threads,
         "gpu_layers": settings.gpu_layers,
         "engines": [settings.engine] if settings.engine else [],
+        "worker_cmd": (settings.worker_cmd or OUR_WORKER) if settings.engine == "worker" else "",
     }
     ring = ring_id(settings.label)
     setup = {

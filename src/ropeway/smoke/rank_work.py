@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import socket
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ropeway.engines.base import Engine
+from ropeway.engines.base import Engine, EngineError
 from ropeway.launch.fetching import place_rank
 from ropeway.launch.placement import Options, Placement
-from ropeway.launch.rank import RankSetup, ring_config
-from ropeway.launch.rank0 import Rank0, StageFacts
+from ropeway.launch.rank import RankSetup, follow_with, ring_config
+from ropeway.launch.rank0 import Rank0, common_grain, meet
 from ropeway.serving.loop import Loop
 from ropeway.serving.prompts import PromptTooLong
 from ropeway.serving.sequence import Sequence
 from ropeway.serving.speech import PlainChooser, Speech, generate
 from ropeway.serving.template import TemplateError
 from ropeway.serving.text import StreamDecoder
-from ropeway.serving.vocabulary import open_vocabulary
 from ropeway.smoke.rank_child import Parent
-from ropeway.stage.describe import RELEASE, describe_stage
-from ropeway.stage.follower import follow
-from ropeway.stage.stage import Stage
-from ropeway.transport import Ring, RingConfig, join
+from ropeway.transport import Ring, join
 from ropeway.transport.switched import Switched
 from ropeway.types import SamplerAt
-from ropeway.wire import Describe, Expected, ProtocolError, Ready, check_description
+from ropeway.wire import ErrorCode
 
 BRING_UP_S: Final = 60.0
 END: Final = "end"
@@ -49,54 +45,41 @@ class ChildSetup:
 def be_rank(parent: Parent, setup: ChildSetup) -> None:
     """Until the ring ends, which is raised. Raises EngineError, CheckpointError, ProtocolError, ValueError, OSError."""
     options = setup.options | {"engines": tuple(setup.options["engines"]), "sampler": SamplerAt.LAST}
-    placement = place_rank(Options(**options), setup.rank)
+    placement = place_rank(Options(**options), setup.rank, setup.options["stages"])
     started = time.monotonic()
     engine = placement.make_engine(setup.rank)
     engine.load()
     parent.say("loaded", load_ms=round((time.monotonic() - started) * 1000), weights_bytes=engine.weights_bytes)
     addresses = tuple(parent.expect("join")["addresses"])
     if placement.layout.world == 1:
-        _answer_all(parent, placement, engine, None)
+        _answer_all(parent, placement, engine, None, addresses)
         return
-    with join(_config(placement, setup, addresses)) as ring:
-        if setup.rank:
-            _follow(parent, placement, setup.rank, engine, ring)
-        else:
-            _answer_all(parent, placement, engine, ring)
+    with join(ring_config(placement, _rank_setup(setup, addresses))) as ring:
+        try:
+            if setup.rank:
+                parent.say("whole")
+                who = f"stage {setup.rank} ({addresses[setup.rank]})"
+                follow_with(engine, ring, placement, setup.rank, who, loaded=True)
+            else:
+                _answer_all(parent, placement, engine, ring, addresses)
+        except (EngineError, MemoryError) as error:
+            ring.fail(ErrorCode.ENGINE_FAILED, f"stage {setup.rank}: {error or 'out of memory'}")
+            raise
 
 
-def _config(placement: Placement, setup: ChildSetup, addresses: tuple[str, ...]) -> RingConfig:
+def _rank_setup(setup: ChildSetup, addresses: tuple[str, ...]) -> RankSetup:
     listener = socket.socket(fileno=setup.listener)
-    rank_setup = RankSetup(setup.rank, addresses, bytes.fromhex(setup.key), listener=listener, bring_up_s=BRING_UP_S)
-    config = ring_config(placement, rank_setup)
-    if not setup.reach:
-        return config
-    switched = Switched(Path(setup.reach["switch"]), setup.reach["ring"])
-    return replace(config, connect=switched.connect, accepted=switched.accepted)
+    reach = Switched(Path(setup.reach["switch"]), setup.reach["ring"]) if setup.reach else None
+    key = bytes.fromhex(setup.key)
+    return RankSetup(setup.rank, addresses, key, listener=listener, bring_up_s=BRING_UP_S, switched=reach)
 
 
-def _follow(parent: Parent, placement: Placement, rank: int, engine: Engine, ring: Ring) -> None:
-    ring.describe(describe_stage(placement.layout, rank, engine))
-    ring.ready(Ready(rank, 0, 0, engine.weights_bytes))
-    end_tokens: frozenset[int] = frozenset()
-    if rank == placement.layout.head_rank:
-        vocabulary = open_vocabulary(placement.path)
-        end_tokens = vocabulary.end_tokens
-        vocabulary.close()
-    parent.say("whole")
-    follow(ring, Stage(engine), placement.layout, rank, end_tokens)
-
-
-def _answer_all(parent: Parent, placement: Placement, engine: Engine, ring: Ring | None) -> None:
+def _answer_all(
+    parent: Parent, placement: Placement, engine: Engine, ring: Ring | None, addresses: tuple[str, ...]
+) -> None:
     """Rank 0: check every stage's description, and answer requests until the parent or the ring ends."""
-    own = describe_stage(placement.layout, 0, engine)
-    described = [own] if ring is None else [own, *ring.descriptions()]
-    if ring is not None:
-        _check(placement, ring, own, described)
-    loaded = Ready(0, 0, 0, engine.weights_bytes)
-    readies = [loaded] if ring is None else [loaded, *ring.readies()]
-    facts = tuple(StageFacts(d, r, "") for d, r in zip(described, readies, strict=True))
-    loop = Rank0(placement, Stage(engine), ring, facts).loop(PlainChooser())
+    stage, facts = meet(engine, placement, ring, addresses, loaded=True)
+    loop = Rank0(placement, stage, ring, facts, common_grain(facts)).loop(PlainChooser())
     speech = Speech(placement.path)
     parent.say("whole")
     if ring is not None:
@@ -107,17 +90,6 @@ def _answer_all(parent: Parent, placement: Placement, engine: Engine, ring: Ring
         number += 1
     if ring is not None:
         ring.check()
-
-
-def _check(placement: Placement, ring: Ring, own: Describe, described: list[Describe]) -> None:
-    """Refuse a stage that does not suit the layout; raises RingLost."""
-    for rank, describe in enumerate(described):
-        expected = Expected(rank, own.chunk, own.max_rows, own.parallel, own.context, own.draft_width, RELEASE)
-        try:
-            check_description(placement.layout, expected, describe)
-        except ProtocolError as error:
-            ring.fail(error.code, error.detail, rank)
-            ring.check()
 
 
 def _answer(parent: Parent, loop: Loop, speech: Speech, number: int, line: dict[str, Any]) -> None:

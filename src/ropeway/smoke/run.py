@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
+from ropeway.engines.registry import engine_entry
 from ropeway.smoke.attention import Attention, Interrupted, attentive
 from ropeway.smoke.cluster import HERE, Cluster, Inbox, Reach, open_cluster
-from ropeway.smoke.ledger import Ledger
+from ropeway.smoke.ledger import Ledger, check_label
 from ropeway.smoke.offers import Walk
 from ropeway.smoke.provider import Order, Provider, ProviderError, Wanted, stage_label
 from ropeway.smoke.renting import Lease, Pace, Rental, patiently
@@ -22,10 +22,7 @@ from ropeway.smoke.reporter import Reporter
 from ropeway.smoke.result import Rented, Result
 from ropeway.smoke.steps import Deadline, StepFailed, Steps
 from ropeway.smoke.teardown import Left, destroy_all
-
-LOOK_S: Final = 0.1
-EXPLAIN_S: Final = 1.5
-"""How long a failed request waits for the cluster to say which node was lost."""
+from ropeway.smoke.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,7 @@ class RunSettings:
     max_tokens: int = 64
     model: str = "demo"
     engine: str = ""
+    worker_cmd: str = ""
     image: str = ""
     cluster: str = "tcp"
     reach: Reach = HERE
@@ -64,6 +62,9 @@ class RunSettings:
                 raise ValueError(f"{name}: {value:g} is not above 0")
         if not self.prompt.strip():
             raise ValueError("prompt: it is empty")
+        check_label(self.label)
+        if self.engine:
+            engine_entry(self.engine)
 
 
 def new_label() -> str:
@@ -116,7 +117,7 @@ class _Run:
             rental.rent(walk, [self._order(stage, cluster.ticket()) for stage in range(count)], deadline)
         with self._steps.step("running") as deadline:
             rental.await_running(deadline)
-        watch = _Watch(cluster, inbox, rental, count)
+        watch = Watch(cluster, inbox, rental, count)
         with self._steps.step("converge") as deadline:
             watch.until(lambda: watch.members == count + 1, deadline, watch.missing_members)
         with self._steps.step("workers") as deadline:
@@ -218,6 +219,8 @@ class _Run:
         }
         if settings.engine:
             environment["ENGINE"] = settings.engine
+        if settings.worker_cmd:
+            environment["WORKER_CMD"] = settings.worker_cmd
         if settings.server:
             environment["VAST_URL"] = settings.server
         return Order(settings.image, settings.wanted.disk_gb, stage_label(settings.label, stage), environment)
@@ -253,63 +256,6 @@ class _Run:
             listed_until=0.0 if unclear_at is None else unclear_at + 2 * pace.reconcile_s,
             gone=gone,
         )
-
-
-class _Watch:
-    """The cluster, the instances and our own mail, looked at together while something is waited for."""
-
-    def __init__(self, cluster: Cluster, inbox: Inbox, rental: Rental, count: int) -> None:
-        self._cluster = cluster
-        self._inbox = inbox
-        self._rental = rental
-        self._count = count
-
-    @property
-    def members(self) -> int:
-        """Nodes that are there, this one included."""
-        return sum(member.state in ("alive", "suspect") for member in self._cluster.members())
-
-    def missing_members(self) -> str:
-        """For a message."""
-        return f"{self.members} of {self._count + 1} nodes have joined, and the others did not"
-
-    def missing(self, names: list[str]) -> list[str]:
-        """Those of `names` that nobody has."""
-        known = self._cluster.names()
-        return [name for name in names if name not in known]
-
-    def until(self, true: Callable[[], bool], deadline: Deadline, waiting_for: Callable[[], str]) -> None:
-        """Wait. Raises StepFailed at the deadline, and at once for a node that is lost, or that says it failed."""
-        while not true():
-            response = self._look(0.0)
-            if response is not None:
-                raise StepFailed(response.error or "an answer came that nobody had asked for")
-            deadline.pause(LOOK_S, waiting_for())
-
-    def reply(self, deadline: Deadline) -> InferenceResponse:
-        """The answer. Raises StepFailed as `until`, and where the answer is an error."""
-        while (response := self._look(LOOK_S)) is None:
-            deadline.check("the reply did not come")
-        if not response.error:
-            return response
-        give_up = time.monotonic() + EXPLAIN_S
-        while time.monotonic() < give_up:
-            self._look(LOOK_S)  # which node was lost says more than what its neighbour saw
-        raise StepFailed(response.error)
-
-    def _look(self, wait_s: float) -> InferenceResponse | None:
-        """One look at everything; a message that has come within `wait_s`."""
-        for member in self._cluster.members():
-            if member.state in ("dead", "left") and not member.here:
-                raise StepFailed(f"{member.label or member.node[:16]} was lost: the cluster says it is {member.state}")
-        if self.members > self._count + 1:
-            raise StepFailed(f"{self.members} nodes have joined, and the run has only {self._count + 1}")
-        self._rental.check()
-        try:
-            message = self._inbox.receive(wait_s)
-        except TimeoutError:
-            return None
-        return message if isinstance(message, InferenceResponse) else None
 
 
 def _not_ready(names: list[str]) -> str:
