@@ -38,7 +38,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if mode == "child":
         subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(600)  # {sys.argv[2]}"])
-    ready = READY | (json.loads(sys.argv[2]) if mode == "ready" else {})
+    told = sys.argv[-1]
+    ready = READY | (json.loads(told) if told.startswith("{") else {})
     say(json.dumps(ready) + "\n" + ("and more\n" if mode == "eager" else ""))
     if mode == "idle-death":
         time.sleep(float(sys.argv[2]))
