@@ -75,6 +75,8 @@ class Ring:
             if self.limits.groups == 1 and self.limits.max_rows >= self.limits.parallel:
                 assert running <= {wanted.sequence.id for wanted in scheduled.wanted}, "a decode had to wait"
             self.back.append((scheduled, self.stage.run(scheduled)))
+            slots = {stream: slot.slot for stream, slot in self.stage.table.streams.items()}
+            assert self.scheduler.slots == slots, "rank 0 and the stages do not mean the same slots"
             self.judge_parts(scheduled)
         return scheduled
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence as Items
 
 import pytest
 
+from ropeway.serving.rounds import Scheduled
 from ropeway.serving.scheduler import Scheduler
 from ropeway.serving.sequence import Sequence
 from ropeway.serving.slots import Prefix, Soon
+from ropeway.stage.slots import SlotTable
 from ropeway.wire import CacheAction, CacheOp, Op, Returns
 from serving.turns import ask, planned, rows_of, scheduler, turn
 
@@ -24,6 +26,33 @@ def test_groups_share_the_streams_and_a_lone_one_is_not_held_up() -> None:
     assert one.next_plan() is None
     one.commit(first, {wanted.sequence.id: [7] for wanted in first.wanted})
     assert {w.sequence.id for w in planned(one).wanted} == {w.sequence.id for w in first.wanted}
+
+
+def test_a_group_is_a_run_of_neighbouring_slots_however_its_streams_came() -> None:
+    one = scheduler(parallel=8, groups=2, kv_rows=512)
+    table = SlotTable(8, 64, 512)
+    back: list[Scheduled] = []
+
+    def turn_round() -> Scheduled:
+        """Send what may be sent, take the oldest round back; gives it."""
+        while (scheduled := one.next_plan()) is not None:
+            table.apply(scheduled.plan)
+            back.append(scheduled)
+        oldest = back.pop(0)
+        one.commit(oldest, {w.sequence.id: [7] for w in oldest.wanted if w.sequence.finish is None})
+        return oldest
+
+    for number in range(8):
+        one.add(ask(number, 1, max_tokens=3 if number in (2, 5) else 40))
+        turn_round()
+    for number in (8, 9):
+        one.add(ask(number, 1, max_tokens=40))
+    for _ in range(8):
+        turn_round()
+    for _ in range(4):
+        scheduled = turn_round()
+        slots = sorted(table.streams[w.sequence.id].slot for w in scheduled.wanted)
+        assert slots in ([0, 1, 2, 3], [4, 5, 6, 7])
 
 
 def test_with_groups_a_long_prompt_fills_the_ring() -> None:

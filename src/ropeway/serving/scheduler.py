@@ -2,8 +2,8 @@
 
 Pure: the standard library alone; no clock, no randomness, no text. Running decodes come first. Prompts follow: beside
 decodes at most one part's worth a round, otherwise as much as a round may hold. Several rounds may be under way: each
-plan then takes its share of the sequences, of those that have their token back; a prompt's rows wait for no token and
-may be planned further at once.
+plan then takes one group of the sequences, of those that have their token back; a prompt's rows wait for no token and
+may be planned further at once. A group is a run of neighbouring slots, because engines compute those in one batch.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ class Scheduler:
             self._piece -= self._piece % grain
         self._prompts = PromptQueue(self._piece, parallel, context, kv_rows, lookup, grain=grain)
         self._open: dict[int, Stream] = {}
+        self._slots: dict[int, int] = {}
         self._ready: deque[Stream] = deque()
         self._leaving: list[StreamEntry] = []
         self._cache: list[CacheOp] = []
@@ -125,6 +126,11 @@ class Scheduler:
     def under_way(self) -> int:
         """Rounds that were planned and are not committed."""
         return len(self._under_way)
+
+    @property
+    def slots(self) -> Mapping[int, int]:
+        """By stream, its slot on every stage once all that is planned has run."""
+        return self._slots
 
     @property
     def reserved_rows(self) -> int:
@@ -169,9 +175,8 @@ class Scheduler:
         if len(self._under_way) >= self._groups:
             return None
         decoding = sum(stream.sequence.state is State.DECODING for stream in self._open.values())
-        share = min(-(-decoding // self._groups), len(self._ready), self._max_rows)
-        decodes = [self._ready.popleft() for _ in range(share)]
-        room = self._max_rows - share
+        decodes = self._next_group()
+        room = self._max_rows - len(decodes)
         patient = bool(self._under_way or self._leaving)
         turns, restores = self._prompts.turns(room, self._open, alone=not decoding, patient=patient)
         spare = room - sum(turn.entry.rows for turn in turns)
@@ -181,12 +186,36 @@ class Scheduler:
         leaving, self._leaving = self._leaving, []
         if not turns and not leaving:
             return None
+        self._move(leaving, turns)
         here = {entry.stream for entry in (*leaving, *(turn.entry for turn in turns))}
         due = [op for op in self._cache if op.action is CacheAction.DROP or op.stream in here]
         self._cache = [op for op in self._cache if op not in due]
         scheduled = build(turns, leaving, [*restores, *due], self._chunk, send_tokens=self._send_tokens)
         self._under_way.append(scheduled)
         return scheduled
+
+    def _next_group(self) -> list[Stream]:
+        """Who decodes in the next round: the group of the stream that has waited longest, as far as it is ready."""
+        if not self._ready:
+            return []
+        decoding = [id_ for id_, stream in self._open.items() if stream.sequence.state is State.DECODING]
+        decoding.sort(key=self._slots.__getitem__)
+        group = {id_: index * self._groups // len(decoding) for index, id_ in enumerate(decoding)}
+        next_ = group[self._ready[0].sequence.id]
+        chosen = [stream for stream in self._ready if group[stream.sequence.id] == next_][: self._max_rows]
+        for stream in chosen:
+            self._ready.remove(stream)
+        return chosen
+
+    def _move(self, leaving: Items[StreamEntry], turns: Items[Turn]) -> None:
+        """Take note of the slots that a plan frees and fills, the lowest first, as stage/slots.py does."""
+        for entry in leaving:
+            self._slots.pop(entry.stream, None)
+        opening = sorted(turn.entry.stream for turn in turns if turn.entry.op in (Op.OPEN, Op.RESUME))
+        if opening:
+            taken = set(self._slots.values())
+            free = (slot for slot in range(len(taken) + len(opening)) if slot not in taken)
+            self._slots.update(zip(opening, free, strict=False))
 
     def commit(self, scheduled: Scheduled, tokens: Mapping[int, Items[int]]) -> list[Committed]:
         """Take in the oldest round's tokens, by sequence id: one each, or the accepted drafts and the one after them.
