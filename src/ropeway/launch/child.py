@@ -101,16 +101,22 @@ def main() -> None:
     # because the imports below take their time.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from ropeway.checkpoints.errors import CheckpointError
-    from ropeway.launch.fetching import place_rank
+    from ropeway.cluster.job import Weights
+    from ropeway.launch.fetching import place_from_nodes, place_rank
     from ropeway.launch.rank import EXIT_FAILED, leave, run_stage, say
 
-    options, setup = load_setup(_read_line())
+    line = _read_line()
+    options, setup = load_setup(line)
     if setup.switched is not None:
         _die_with_parent()
     logging.basicConfig(level=logging.WARNING, format=f"ropeway: rank {setup.rank}: %(message)s")
     threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
     try:
-        placement = place_rank(options, setup.rank, len(setup.addresses))
+        weights = Weights.parse(json.loads(line).get("weights", {}))
+        if setup.switched is not None and weights.keys:
+            placement = place_from_nodes(options, setup.rank, weights, setup.switched.switch)
+        else:
+            placement = place_rank(options, setup.rank, len(setup.addresses))
     except (CheckpointError, ValueError) as error:
         say(setup.rank, str(error))
         leave(EXIT_FAILED)
