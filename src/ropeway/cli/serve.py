@@ -15,6 +15,7 @@ import typer
 from ropeway.cli import flags
 from ropeway.cli.session import place_local, place_ring, ring_setup
 from ropeway.launch.drafting import DraftOptions, check_draft
+from ropeway.launch.fetching import place_rank
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.placing import place_options
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
@@ -114,7 +115,7 @@ def serve(
         if over is None:
             placement, bring_up = _ring(options, ring, key, listen)
         else:
-            placement, bring_up = place_local(options, key, listen), over
+            placement, bring_up = place_rank(options, 0, 0), over  # of a model that is elsewhere, headers alone
         drafts = DraftOptions.parse(draft, batch=draft_batch)
         check_draft(drafts, placement)
         replica = Replica(

@@ -40,6 +40,7 @@ from ropeway.cluster.swim import (
     Updated,
 )
 from ropeway.cluster.ticket import Ticket
+from ropeway.cluster.weights import Shelves
 from ropeway.transport.iroh.binding import load
 from ropeway.transport.iroh.endpoint import Endpoint, NodeAddress, Unreachable
 from ropeway.transport.iroh.proof import NotProved
@@ -49,7 +50,7 @@ from ropeway.transport.iroh.switchboard import Service, Switchboard, ring_servic
 log = logging.getLogger("ropeway.cluster")
 
 JOIN_S: Final = 30.0
-LOCAL: Final = frozenset({"self", "ticket", "members", "names", "listen"})
+LOCAL: Final = frozenset({"self", "ticket", "members", "names", "listen", "shelve"})
 """Services for programs on this machine only."""
 
 
@@ -99,7 +100,7 @@ class NodeAgent:
             board, self._key, settings.name, timing, KeySeal(load(), secret), on_event=self._changed
         )
         self._directory = Directory(self._membership)
-        board.services.update(self._directory.services())
+        board.services.update({**self._directory.services(), **Shelves().services()})
         timer = asyncio.ensure_future(self._membership.run())
         try:
             board.start(running.switch)

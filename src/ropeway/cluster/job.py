@@ -22,6 +22,36 @@ _KEY: Final = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """Where a checkpoint's bytes can be had: its files' keys by name, and the ids of nodes that may have them.
+
+    `text` names it for people. Empty where the node finds the model by itself.
+    """
+
+    text: str = ""
+    keys: dict[str, str] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, value: Any) -> Weights:
+        """What `dump` gave. Raises ValueError."""
+        if not isinstance(value, dict):
+            raise ValueError("weights: not an object")
+        text, keys, nodes = value.get("text", ""), value.get("keys", {}), value.get("nodes", [])
+        if not isinstance(text, str) or len(text) > LONGEST_TEXT:
+            raise ValueError("weights: text is not a name")
+        if not isinstance(keys, dict) or not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys.values()):
+            raise ValueError("weights: keys are not 64 hex digits each")
+        if not isinstance(nodes, list | tuple) or not all(isinstance(n, str) and _KEY.fullmatch(n) for n in nodes):
+            raise ValueError("weights: nodes are not ids")
+        return cls(text, keys, tuple(nodes))
+
+    def dump(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {"text": self.text, "keys": self.keys, "nodes": list(self.nodes)}
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """`options` are those of `launch.placement.Options`, with plain values. `addresses` are NODE:RANK."""
 
@@ -31,6 +61,7 @@ class Job:
     addresses: tuple[str, ...]
     key: bytes = field(repr=False)
     bring_up_s: float
+    weights: Weights = field(default_factory=Weights)
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Job:
@@ -55,7 +86,8 @@ class Job:
             raise ValueError("options: not an object")
         for name, option in options.items():
             _judge(name, option)
-        return cls(ring, rank, options, tuple(addresses), bytes.fromhex(key), float(bring_up_s))
+        weights = Weights.parse(value.get("weights", {}))
+        return cls(ring, rank, options, tuple(addresses), bytes.fromhex(key), float(bring_up_s), weights)
 
     def dump(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -66,6 +98,7 @@ class Job:
             "addresses": list(self.addresses),
             "key": self.key.hex(),
             "bring_up_s": self.bring_up_s,
+            "weights": self.weights.dump(),
         }
 
     def setup(self, listener: int, switch: str) -> bytes:

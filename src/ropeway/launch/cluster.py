@@ -17,10 +17,12 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from ropeway.checkpoints.checkpoint import open_checkpoint
+from ropeway.checkpoints.fetch.spec import is_remote
 from ropeway.cluster.client import Agent, AgentError, MemberView, Talk
 from ropeway.cluster.home import Home
-from ropeway.cluster.job import Job
+from ropeway.cluster.job import Job, Weights
 from ropeway.launch.cluster_cuts import Candidate, Chosen, DoesNotFit, choose
+from ropeway.launch.fetching import place_rank
 from ropeway.launch.keys import new_key
 from ropeway.launch.placement import Options, Placement, place
 from ropeway.launch.rank import RankSetup
@@ -33,7 +35,8 @@ _log = logging.getLogger("ropeway.cluster")
 FACTS_S: Final = 2.0
 """How long a node may take to say what it has; one that does not is left out."""
 START_S: Final = 15.0
-BRING_UP_S: Final = 60.0
+BRING_UP_S: Final = 600.0
+"""A rank may have to fetch its layers first. Where one is lost meanwhile its agent says so at once."""
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 
 
@@ -87,7 +90,7 @@ class ClusterOpener:
         """Facts, search, layout. Raises NotPlaced, AgentError, CheckpointError, ValueError."""
         members = agent.members()
         candidates = self._candidates(agent, [member for member in members if member.usable or member.here])
-        placement = place(replace(self._options, stages=1, cuts=()))
+        placement = place(replace(self._options, stages=1, cuts=()))  # headers alone, of a model that is elsewhere
         try:
             keep = [member.node for member in self._last]
             chosen = choose(open_checkpoint(placement.path), self._options, candidates, keep)
@@ -95,7 +98,8 @@ class ClusterOpener:
             raise NotPlaced(f"{error}{self._missing(members, candidates)}") from None
         used = {one.node for one in chosen.nodes}
         self._last = tuple(member for member in members if member.node in used)
-        return place(replace(self._options, stages=len(chosen.nodes), cuts=chosen.cuts)), chosen
+        world = len(chosen.nodes)
+        return place_rank(replace(self._options, stages=world, cuts=chosen.cuts), 0, world), chosen
 
     def _candidates(self, agent: Agent, members: list[MemberView]) -> list[Candidate]:
         """The nodes that answer, this one first."""
@@ -135,13 +139,16 @@ class HeldRanks:
         self._addresses = tuple(f"{_called(one)}:{rank}" for rank, one in enumerate(chosen.nodes))
         self._listener = agent.listener(self._ring_id, 0)
         self._talks: dict[int, Talk] = {}
+        self._shelf: Talk | None = None
         self._watchers: list[threading.Thread] = []
         self._ended = threading.Event()
 
     def start(self) -> RankSetup:
         """Start every rank; rank 0's part in the ring. Raises NotPlaced, with no rank left behind by `end`."""
+        weights = self._shelve()
         for rank, one in enumerate(self._nodes[1:], 1):
-            job = Job(self._ring_id, rank, _plain(self._placement.options), self._addresses, self._key, BRING_UP_S)
+            options = _plain(self._placement.options)
+            job = Job(self._ring_id, rank, options, self._addresses, self._key, BRING_UP_S, weights)
             try:
                 self._talks[rank] = self._agent.open("run", one.node, START_S, job=job.dump())
             except AgentError as error:
@@ -155,6 +162,18 @@ class HeldRanks:
             switched=self._agent.switched(self._ring_id),
         )
 
+    def _shelve(self) -> Weights:
+        """Let the nodes have the model's bytes of us; one that is elsewhere they fetch themselves."""
+        options = self._placement.options
+        if is_remote(options.model):
+            return Weights()
+        try:
+            self._shelf = self._agent.open("shelve", path=str(self._placement.path.absolute()))
+        except AgentError as error:
+            raise NotPlaced(f"the model cannot be given to the nodes: {error}") from None
+        nodes = tuple(one.node for one in self._nodes)
+        return Weights(self._placement.path.name, self._shelf.reply["keys"], nodes)
+
     def watch(self, ring: Ring) -> None:
         """From now on the end of a rank, or of its node, ends `ring`."""
         for rank, talk in self._talks.items():
@@ -167,6 +186,8 @@ class HeldRanks:
         self._ended.set()
         for talk in self._talks.values():
             talk.close()
+        if self._shelf is not None:
+            self._shelf.close()
         self._listener.close()
         self._agent.running.ring(self._ring_id, 0).unlink(missing_ok=True)
         for watcher in self._watchers:
