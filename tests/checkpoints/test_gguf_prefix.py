@@ -31,10 +31,10 @@ def test_a_prefix_is_judged_by_the_size_of_the_file(tmp_path: Path) -> None:
     path = write_tiny(tmp_path / "tiny.gguf")
     data = memoryview(path.read_bytes())
     header = GgufFile.open(path).header_bytes
-    with pytest.raises(CheckpointError, match="more than the file can hold"):
+    with pytest.raises(CheckpointError, match=r"the file ends inside its header|more than the file can hold"):
         parse(data[:1000], path, 1000)
     with pytest.raises(CheckpointError, match="it is cut short"):
         parse(data[:header], path, len(data) - 100)
-    lying = bytes(data[:8]) + (1 << 40).to_bytes(8, "little") + bytes(data[16:200])
+    lying = bytes(data[:8]) + (1 << 40).to_bytes(8, "little") + bytes(data[16:header])
     with pytest.raises(CheckpointError, match="more than the file can hold"):
         parse(memoryview(lying), path, len(data))

@@ -56,10 +56,10 @@ class HandRing:
         # One thread a rank: threads that spin while they wait for each other, of ranks that share cores, take forever.
         return "--ring", ",".join(self.addresses), "--key", str(key or self.key), "--threads", "1"
 
-    def run(self, *more: str, prelude: str = "") -> Process:
+    def run(self, *more: str, prelude: str = "", **environment: str) -> Process:
         """Start rank 0 with its prompt; the Python text `prelude` runs first in its process."""
         args = ("run", self.model, "hello", *self.flags(), *more)
-        self.ranks[0] = self.yard.ropeway(*args, name=f"{self.name}rank0", prelude=prelude)
+        self.ranks[0] = self.yard.ropeway(*args, name=f"{self.name}rank0", prelude=prelude, **environment)
         return self.ranks[0]
 
     def stage(

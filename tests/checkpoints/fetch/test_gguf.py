@@ -42,8 +42,9 @@ def site(wide: Path) -> Iterator[Site]:
         yield site
 
 
-def fetch(site: Site, cache: Path, need: Need | None, *, slices: bool = True) -> Fetched:
-    with open_offer(f"{site.url}/m/wide.gguf", no_wait(6)) as offer:
+def fetch(site: Site, cache: Path, need: Need | None, *, slices: bool = True, reached: bool = True) -> Fetched:
+    with open_offer(f"{site.url}/m/wide.gguf", no_wait(6), cache) as offer:
+        assert reached or offer.network_bytes == 0
         return Fetch(offer, cache, no_wait(), None).provide(need, slices=slices)
 
 
@@ -188,6 +189,18 @@ def test_a_file_that_changes_between_two_tries_is_another_file(tmp_path: Path, w
     site.files["/m/wide.gguf"] = other.read_bytes()
     fetched = fetch(site, tmp_path / "cache", Need(3, 6))
     assert same_slices(fetched.files, other, tmp_path / "cut") == 1
+
+
+def test_without_its_source_what_is_here_will_do(tmp_path: Path, wide: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = tmp_path / "cache"
+    with serving(Site({"/m/wide.gguf": wide.read_bytes()})) as site:
+        first = fetch(site, cache, Need(0, 3, embed=True))
+    assert fetch(site, cache, Need(0, 3, embed=True), reached=False).files == first.files
+    assert "Connection refused; going on with what is here of it" in caplog.text
+    with pytest.raises(CheckpointError, match="no source has byte"):
+        fetch(site, cache, Need(3, 6), reached=False)
+    with pytest.raises(CheckpointError, match="Connection refused"):
+        fetch(site, tmp_path / "empty", Need(0, 3), reached=False)
 
 
 def test_layers_beyond_the_model(tmp_path: Path, site: Site) -> None:

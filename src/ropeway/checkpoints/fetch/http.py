@@ -60,17 +60,25 @@ def site_of(url: str) -> Site:
     return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80)
 
 
-@dataclass(slots=True)
 class Reply:
     """One answer whose body has not been read. `first` are the headers of the first answer, before any redirect."""
 
-    status: int
-    headers: Message
-    first: Message
-    url: str
-    _body: HTTPResponse
-    _clock: Callable[[], float]
-    _window: list[float] = field(default_factory=list)
+    def __init__(self, url: str, body: HTTPResponse, clock: Callable[[], float]) -> None:
+        self.url = url
+        self.status = body.status
+        self.headers: Message = body.headers
+        self.first: Message = body.headers
+        self._body = body
+        self._left = None if body.chunked else body.length
+        self._clock = clock
+        self._window = (clock(), 0)
+        if self.spent:
+            body.close()
+
+    @property
+    def spent(self) -> bool:
+        """The body has been read to its end, so that its connection is free for the next request."""
+        return self._left == 0
 
     @property
     def label(self) -> str:
@@ -79,8 +87,16 @@ class Reply:
 
     def read_into(self, view: memoryview) -> int:
         """The next bytes of the body, as they come; 0 at its end, also where it ends early. Raises SourceError."""
+        if self._left == 0:
+            return 0
         try:
-            count = self._body.readinto1(view)  # not `readinto`, which waits until the view is full
+            if self._left is None:
+                count = self._body.readinto(view)
+            else:  # HTTPResponse's own methods wait until the view is full, or do not count what they give
+                count = self._body.fp.readinto1(view[: self._left])
+                self._left -= count
+                if not self._left:
+                    self._body.close()
         except (OSError, HTTPException) as error:
             raise SourceError(f"{self.label}: the connection was lost: {_why(error)}") from None
         self._watch(count)
@@ -110,14 +126,14 @@ class Reply:
         self._body.close()
 
     def _watch(self, count: int) -> None:
+        began, taken = self._window
         now = self._clock()
-        if not self._window:
-            self._window[:] = [now, 0.0]
-        self._window[1] += count
-        if now - self._window[0] >= SLOW_WINDOW_S:
-            if self._window[1] < SLOW_BYTES and count:
-                raise SourceError(f"{self.label}: only {self._window[1]:.0f} bytes came in {SLOW_WINDOW_S:.0f} s")
-            self._window[:] = [now, 0.0]
+        if now - began >= SLOW_WINDOW_S:
+            if taken + count < SLOW_BYTES and count:
+                raise SourceError(f"{self.label}: only {taken + count} bytes came in {SLOW_WINDOW_S:.0f} s")
+            self._window = (now, 0)
+        else:
+            self._window = (began, taken + count)
 
 
 class Web:
@@ -134,7 +150,7 @@ class Web:
         self._timeout_s = timeout_s
         self._clock = clock
         self._open: dict[Site, HTTPConnection] = {}
-        self._busy: tuple[Site, HTTPResponse] | None = None
+        self._busy: tuple[Site, Reply] | None = None
         self._tls: ssl.SSLContext | None = None
 
     def get(self, url: str, headers: Mapping[str, str] = {}) -> Reply:
@@ -142,14 +158,13 @@ class Web:
         first: Message | None = None
         site = site_of(url)
         for _ in range(MAX_REDIRECTS + 1):
-            body = self._ask(site, url, headers)
-            first = first or body.headers
-            if body.status not in _REDIRECTS:
-                reply = Reply(body.status, body.headers, first, url, body, self._clock)
+            reply = self._ask(site, url, headers)
+            reply.first = first = first or reply.headers
+            if reply.status not in _REDIRECTS:
                 _judge_status(reply, bool(self._secret and self._secret.header_for(site)))
                 return reply
-            here, target = url, body.headers.get("Location", "")
-            body.close()
+            here, target = url, reply.headers.get("Location", "")
+            reply.close()
             url = urljoin(here, quote(target, safe="%/:=&?~#+!$,;'@()*[]"))
             old, site = site, site_of(url)
             if not target:
@@ -165,7 +180,7 @@ class Web:
         self._open.clear()
         self._busy = None
 
-    def _ask(self, site: Site, url: str, headers: Mapping[str, str]) -> HTTPResponse:
+    def _ask(self, site: Site, url: str, headers: Mapping[str, str]) -> Reply:
         self._settle()
         used = site in self._open
         try:
@@ -180,7 +195,7 @@ class Web:
             self._drop(site)
             raise _unreachable(url, error) from None
 
-    def _ask_once(self, site: Site, url: str, headers: Mapping[str, str]) -> HTTPResponse:
+    def _ask_once(self, site: Site, url: str, headers: Mapping[str, str]) -> Reply:
         connection = self._open.get(site)
         if connection is None:
             connection = self._open[site] = self._connect(site)
@@ -188,13 +203,13 @@ class Web:
         if self._secret is not None:
             sent |= self._secret.header_for(site)
         connection.request("GET", _target(site, url), headers=sent)
-        body = connection.getresponse()
-        self._busy = (site, body)
-        return body
+        reply = Reply(url, connection.getresponse(), self._clock)
+        self._busy = (site, reply)
+        return reply
 
     def _settle(self) -> None:
         """Before the next request: a connection whose last body was not read to its end is of no more use."""
-        if self._busy is not None and self._busy[1].length != 0:
+        if self._busy is not None and not self._busy[1].spent:
             self._drop(self._busy[0])
         self._busy = None
 

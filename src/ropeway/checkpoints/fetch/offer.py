@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin
 
+from ropeway.checkpoints.cache import cache_directory
 from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.fetch.holdings import FETCHED, held_here
 from ropeway.checkpoints.fetch.http import Web
 from ropeway.checkpoints.fetch.hub import choose_gguf, hub_secret, open_repository
 from ropeway.checkpoints.fetch.local import whole_file
 from ropeway.checkpoints.fetch.peer import PeerSource
 from ropeway.checkpoints.fetch.reader import Patience, Reader
 from ropeway.checkpoints.fetch.safetensors_parts import COMPANIONS, CONFIG, INDEX, MAX_COMPANION_BYTES
-from ropeway.checkpoints.fetch.source import Missing, Source, SourceError
+from ropeway.checkpoints.fetch.source import FileFacts, Missing, Source, SourceError
 from ropeway.checkpoints.fetch.spec import HubSpec, WebSpec, parse_spec
 from ropeway.checkpoints.fetch.webfile import WebFile
+from ropeway.checkpoints.origin import NOTE, origin_of
+
+log = logging.getLogger("ropeway.fetch")
 
 SINGLE: Final = "model.safetensors"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +-]{0,199}")
@@ -81,10 +87,11 @@ class Offer:
 
 
 @contextmanager
-def open_offer(model: str, patience: Patience | None = None) -> Iterator[Offer]:
+def open_offer(model: str, patience: Patience | None = None, cache: Path | None = None) -> Iterator[Offer]:
     """What `model` names: hf:ORG/NAME[@REVISION][:FILE], a URL, or a path of this machine.
 
-    Raises ValueError for a malformed name, CheckpointError where there is nothing of the kind.
+    Where its source cannot be reached, what the cache has of it from an earlier fetch. Raises ValueError for a
+    malformed name, CheckpointError where there is nothing of the kind.
     """
     patience = patience or Patience()
     if not model.startswith(("hf:", "http://", "https://")):
@@ -93,7 +100,10 @@ def open_offer(model: str, patience: Patience | None = None) -> Iterator[Offer]:
     spec = parse_spec(model)
     web = Web(hub_secret() if isinstance(spec, HubSpec) else None)
     try:
-        offer = _hub_offer(web, spec, patience) if isinstance(spec, HubSpec) else _web_offer(web, spec, patience)
+        try:
+            offer = _hub_offer(web, spec, patience) if isinstance(spec, HubSpec) else _web_offer(web, spec, patience)
+        except SourceError as error:
+            offer = _kept_offer(str(spec), cache or cache_directory(), error)
         try:
             yield offer
         finally:
@@ -166,6 +176,19 @@ def _hub_offer(web: Web, spec: HubSpec, patience: Patience) -> Offer:
         file = patience.keep_on(lambda: WebFile(web, repository.url(name), short, hub=True))
         return Offer(str(spec), {short: [file]})
     return Offer(str(spec), _directory(beside, str(spec), weights, patience))
+
+
+def _kept_offer(text: str, cache: Path, error: SourceError) -> Offer:
+    """What an earlier fetch of the same name left here, the newest; raises `error` where there is none."""
+    notes = sorted((cache / FETCHED).glob(f"*/*/{NOTE}"), key=lambda note: note.stat().st_mtime_ns, reverse=True)
+    for note in () if error.lasting else notes:
+        with suppress(CheckpointError):
+            origin = origin_of(note.parent)
+            if origin is not None and origin.source == text:
+                known = {name: FileFacts(name, held.nbytes, held.tag) for name, held in origin.files.items()}
+                log.warning("%s; going on with what is here of it", error)
+                return Offer(text, {name: [held_here(cache, facts)] for name, facts in known.items()})
+    raise error
 
 
 def _web_offer(web: Web, spec: WebSpec, patience: Patience) -> Offer:

@@ -15,11 +15,11 @@ def fetch_whole(model: str, cache: Path | None = None) -> Path:
 
     Raises CheckpointError when it cannot be fetched or stored, ValueError for a malformed name.
     """
-    with open_offer(model) as offer, progress_bar(f"Fetching {offer.text}") as progress:
+    with open_offer(model, cache=cache) as offer, progress_bar(f"Fetching {offer.text}") as progress:
         return Fetch(offer, cache or cache_directory(), progress=progress).provide(None).path
 
 
 def fetch_header(model: str, cache: Path | None = None) -> Path:
     """The same with the headers and the small files alone: enough to place it. Raises as `fetch_whole`."""
-    with open_offer(model) as offer:
+    with open_offer(model, cache=cache) as offer:
         return Fetch(offer, cache or cache_directory()).header()
