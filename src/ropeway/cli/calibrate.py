@@ -85,7 +85,7 @@ def _print(found: Kept) -> None:
         f"a model may use {size(node.limit_bytes)}; a stage takes {size(node.overhead_bytes)} beside weights and KV"
     )
     typer.echo(
-        f"in a ring, where it waits for its turn, a token takes {node.rested:.2f} times as long; a hop {node.hop_ms:.3f} ms"
+        f"waiting for its turn in a ring, a token takes {node.rested:.2f} times as long; a hop {node.hop_ms:.3f} ms"
     )
     if calibration.doubts:
         typer.echo(calibration.doubts)

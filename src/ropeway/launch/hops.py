@@ -101,6 +101,8 @@ def hop_ms(hidden: int = 1024, rounds: int = ROUNDS) -> float:
             with join(_config(0, addresses, key, hidden, listeners[0])) as ring:
                 return _time_rounds(ring, hidden, rounds)
         finally:
+            if child.stdin is not None:
+                child.stdin.close()
             try:
                 child.wait(5)
             except subprocess.TimeoutExpired:
