@@ -33,7 +33,7 @@ class Host:
     def __init__(self, number: int) -> None:
         self.name = f"host{number}"
         self.address = f"10.77.0.{number + 1}"
-        self._holder = subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._holder = subprocess.Popen(["unshare", "-n", "-m", "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._holder.stdin is not None
         assert self._holder.stdout is not None
         self._holder.stdin.write(b"\n")
@@ -43,7 +43,11 @@ class Host:
 
     def command(self, *command: str) -> tuple[str, ...]:
         """A command that runs on this host."""
-        return ("nsenter", "-t", str(self.pid), "-n", *command)
+        return ("nsenter", "-t", str(self.pid), "-n", "-m", "--", *command)
+
+    def hide(self, directory: Path) -> None:
+        """Let this host have none of what lies in a directory."""
+        run(*self.command("mount", "-t", "tmpfs", "none", str(directory)))
 
     def plug(self, number: int) -> None:
         """Join it to the switch of this process's namespace."""
@@ -110,10 +114,14 @@ class Village:
         """The node's own directory."""
         return self._homes / host.name
 
+    def cache(self, host: Host) -> Path:
+        """The node's cache of weights."""
+        return self._homes / f"{host.name}-cache"
+
     def ropeway(self, host: Host, *args: str, **environment: str) -> Process:
         """Start `ropeway ARGS` on a host."""
         command = [*host.command(sys.executable, "-m", "ropeway", *args, "--home", str(self.home(host)))]
-        environment = {"ROPEWAY_CACHE": os.environ.get("ROPEWAY_CACHE", str(self._homes / "cache")), **environment}
+        environment = {"ROPEWAY_CACHE": str(self.cache(host)), **environment}
         return self.yard.start(command, f"{host.name}-{args[0]}", **environment)
 
     def node(self, host: Host, ticket: str = "", *more: str) -> Process:

@@ -45,7 +45,9 @@ class Cluster:
 
 @pytest.fixture
 def village(tmp_path: Path) -> Iterator[Village]:
-    model = write_tiny(tmp_path / "small.gguf", TinyModel(layers=6))
+    directory = tmp_path / "model"
+    directory.mkdir()
+    model = write_tiny(directory / "small.gguf", TinyModel(layers=6))
     here = Village(tmp_path, 3, str(model))
     try:
         yield here
@@ -102,6 +104,29 @@ def test_one_command_on_each_and_an_answer(village: Village) -> None:
     assert village.ropeway(first, "down", "--all").status() == 0
     assert [agent.status() for agent in cluster.agents.values()] == [0, 0, 0]
     assert not left(village)
+
+
+def test_nodes_that_do_not_have_the_model(village: Village) -> None:
+    model = Path(village.model)
+    for host in village.hosts[1:]:
+        host.hide(model.parent)
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    text = server.complete().text
+    for host in village.hosts[1:]:
+        assert (village.cache(host) / "fetched").is_dir()
+        [piece] = (village.cache(host) / "slices").rglob("*.gguf")
+        assert 0 < piece.stat().st_size < model.stat().st_size
+    fetched = sum(kept.stat().st_size for kept in village.cache(village.hosts[1]).rglob("*.gguf"))
+
+    # Placed again by itself after a loss, a node goes on with what it has, and fetches what it has not.
+    [victim] = ranks_of(cluster.agents["host2"])
+    stream, began = server.stream(), time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    lost(server, stream, began, "a killed rank of a node that had fetched")
+    assert server.complete().text == text
+    assert fetched == sum(kept.stat().st_size for kept in village.cache(village.hosts[1]).rglob("*.gguf"))
 
 
 def test_ranks_killed_and_stopped(village: Village) -> None:

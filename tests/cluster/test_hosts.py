@@ -10,6 +10,7 @@ pytest.importorskip("iroh", reason="the iroh extra is not installed")
 
 CASES = (
     "one_command_on_each_and_an_answer",
+    "nodes_that_do_not_have_the_model",
     "ranks_killed_and_stopped",
     "an_agent_killed_and_come_back",
     "a_cable_pulled",

@@ -18,6 +18,7 @@ JOB: dict[str, Any] = {
     "addresses": ["attic:0", "cellar:1"],
     "key": "07" * 32,
     "bring_up_s": 60.0,
+    "weights": {"text": "m.gguf", "keys": {"m.gguf": "ab" * 32}, "nodes": ["cd" * 32]},
 }
 
 
@@ -62,6 +63,9 @@ def test_the_rank_process_reads_what_the_agent_writes() -> None:
         ("bring_up_s", -1, "bring_up_s"),
         ("bring_up_s", 1e9, "bring_up_s"),
         ("options", ["model"], "options"),
+        ("weights", [], "weights"),
+        ("weights", {"keys": {"m": "short"}}, "weights"),
+        ("weights", {"nodes": ["../../x"]}, "weights"),
         ("options", {"model": {"a": 1}}, "model"),
         ("options", {"model": "x" * 5000}, "model"),
         ("options", {"worker_cmd": "rm -rf /"}, "worker_cmd"),

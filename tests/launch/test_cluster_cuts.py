@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ropeway.checkpoints.checkpoint import Checkpoint, open_checkpoint
-from ropeway.launch.cluster_cuts import Candidate, DoesNotFit, choose, model_of
+from ropeway.launch.cluster_cuts import Candidate, DoesNotFit, choose
+from ropeway.launch.model_facts import model_facts
 from ropeway.launch.placement import Options
 from tiny_gguf import TinyModel, write_tiny
 
@@ -26,11 +27,11 @@ def options(stages: int, cuts: tuple[int, ...] | None = None) -> Options:
     return Options("tiny", stages, cuts, context=CONTEXT, chunk=64)
 
 
-def layers_bytes(checkpoint: Checkpoint, layers: int) -> int:
-    """Enough for so many layers, and not for one more."""
-    model = model_of(checkpoint)
+def layers_bytes(checkpoint: Checkpoint, layers: int, *, ends: bool = True) -> int:
+    """Enough for so many layers (and rank 0's ends), and not for one more."""
+    model = model_facts(checkpoint.path, "tiny")
     one = model.layers[0].weights_bytes + model.layers[0].kv_row_bytes * CONTEXT
-    return layers * one + one // 2 + 4 * 64 * model.row_bytes
+    return layers * one + one // 2 + 4 * 64 * model.row_bytes + ends * (model.embed_bytes + model.head_bytes)
 
 
 def test_equal_nodes_get_equal_shares(checkpoint: Checkpoint) -> None:
@@ -49,7 +50,7 @@ def test_more_cores_get_more_layers(checkpoint: Checkpoint) -> None:
 
 
 def test_a_small_node_gets_what_it_can_hold(checkpoint: Checkpoint) -> None:
-    small = node("b", layers_bytes(checkpoint, 1))
+    small = node("b", layers_bytes(checkpoint, 1, ends=False))
     assert choose(checkpoint, options(2), [node("a"), small]).cuts == (LAYERS - 1,)
 
 
@@ -79,3 +80,14 @@ def test_cuts_that_were_given_stay(checkpoint: Checkpoint) -> None:
     assert choose(checkpoint, options(2, (1,)), nodes).cuts == (1,)
     with pytest.raises(DoesNotFit, match="3 stages, and 2 nodes"):
         choose(checkpoint, options(3, (1, 2)), nodes)
+
+
+def test_what_was_measured_counts_where_every_node_has_it(checkpoint: Checkpoint) -> None:
+    def measured(one: Candidate, ms: float) -> Candidate:
+        costs = {"decode": [ms, ms, 0.0], "prompt": [ms, ms, 0.0]}
+        entry = {"name": "x", "limit_bytes": 1, "layers": {"*": costs}}
+        return Candidate(one.node, one.label, {**one.facts, "calibration": entry})
+
+    slow, quick = measured(node("a"), 2.0), measured(node("b"), 1.0)
+    assert choose(checkpoint, options(2), [slow, quick]).cuts == (2,)
+    assert choose(checkpoint, options(2), [slow, node("b")]).cuts == (3,)

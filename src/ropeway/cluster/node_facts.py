@@ -1,14 +1,20 @@
-"""What a node says of its machine: memory, cores, what it computes with."""
+"""What a node says of its machine: memory, cores, and what was measured there of a checkpoint."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from ropeway import __version__
+from ropeway.checkpoints.cache import cache_directory
+from ropeway.placement.calibrated import KEPT
+from ropeway.placement.inventory import node_from
+from ropeway.placement.machine import usable_cores
 from ropeway.transport.iroh.streams import Lines
 from ropeway.transport.iroh.switchboard import Service
 
@@ -17,10 +23,13 @@ USABLE: Final = 0.9
 
 
 def facts_service(draining: Callable[[], bool], memory_mb: int = 0) -> Service:
-    """The service that tells this machine's facts; `memory_mb` bounds what stages may take, 0 does not."""
+    """The service that tells this machine's facts; `memory_mb` bounds what stages may take, 0 does not.
 
-    async def tell(_first: dict[str, Any], lines: Lines, _node: str) -> None:
-        facts = await asyncio.to_thread(machine_facts)
+    Asked with a checkpoint's identity, it also tells what `ropeway calibrate` has measured of that here.
+    """
+
+    async def tell(first: dict[str, Any], lines: Lines, _node: str) -> None:
+        facts = await asyncio.to_thread(node_facts, str(first.get("checkpoint", "")))
         if memory_mb:
             facts["limit_bytes"] = min(facts["limit_bytes"], memory_mb << 20)
         await lines.write_line({**facts, "draining": draining()})
@@ -28,20 +37,31 @@ def facts_service(draining: Callable[[], bool], memory_mb: int = 0) -> Service:
     return tell
 
 
-def machine_facts() -> dict[str, Any]:
-    """This machine now. `limit_bytes` is what a stage may take."""
-    return {
+def node_facts(checkpoint: str = "") -> dict[str, Any]:
+    """This machine now. `limit_bytes` is what a stage may take; `calibration` a node's entry, if there is one."""
+    facts: dict[str, Any] = {
         "release": __version__,
         "system": platform.system(),
         "machine": platform.machine(),
         "cores": usable_cores(),
         "limit_bytes": int(free_bytes() * USABLE),
     }
+    measured = calibration(cache_directory(), checkpoint) if checkpoint else None
+    return facts if measured is None else {**facts, "calibration": measured}
 
 
-def usable_cores() -> int:
-    """Processors that we may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def calibration(cache: Path, checkpoint: str) -> dict[str, Any] | None:
+    """The latest calibration of a checkpoint that the cache keeps, as a nodes file has it."""
+    files = sorted((cache / KEPT).glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in files:
+        try:
+            entry = json.loads(path.read_text())["node"]
+            if entry.get("model") == checkpoint:
+                node_from(entry)
+                return dict(entry)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return None
 
 
 def free_bytes() -> int:

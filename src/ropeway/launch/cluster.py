@@ -37,6 +37,9 @@ FACTS_S: Final = 2.0
 START_S: Final = 15.0
 BRING_UP_S: Final = 600.0
 """A rank may have to fetch its layers first. Where one is lost meanwhile its agent says so at once."""
+RING_NAME: Final = "ring-"
+"""Before the name of a model, in the name that leads to the node which serves it."""
+NAME_LETTERS: Final = 40
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 
 
@@ -81,7 +84,7 @@ class ClusterOpener:
                 ranks.watch(ring)
                 begun(ring)
 
-            with open_ring(placement, setup, joined_by_ranks) as rank0:
+            with open_ring(placement, setup, joined_by_ranks) as rank0, _named_ring(agent, placement):
                 yield rank0
         finally:
             ranks.end()
@@ -89,8 +92,9 @@ class ClusterOpener:
     def _place(self, agent: Agent) -> tuple[Placement, Chosen]:
         """Facts, search, layout. Raises NotPlaced, AgentError, CheckpointError, ValueError."""
         members = agent.members()
-        candidates = self._candidates(agent, [member for member in members if member.usable or member.here])
         placement = place(replace(self._options, stages=1, cuts=()))  # headers alone, of a model that is elsewhere
+        usable = [member for member in members if member.usable or member.here]
+        candidates = self._candidates(agent, usable, placement.layout.checkpoint)
         try:
             keep = [member.node for member in self._last]
             chosen = choose(open_checkpoint(placement.path), self._options, candidates, keep)
@@ -101,12 +105,12 @@ class ClusterOpener:
         world = len(chosen.nodes)
         return place_rank(replace(self._options, stages=world, cuts=chosen.cuts), 0, world), chosen
 
-    def _candidates(self, agent: Agent, members: list[MemberView]) -> list[Candidate]:
-        """The nodes that answer, this one first."""
+    def _candidates(self, agent: Agent, members: list[MemberView], checkpoint: str) -> list[Candidate]:
+        """The nodes that answer, this one first, with what was measured there of the checkpoint."""
 
         def ask(member: MemberView) -> Candidate | None:
             try:
-                facts = agent.call("facts", member.node, FACTS_S)
+                facts = agent.call("facts", member.node, FACTS_S, checkpoint=checkpoint)
             except AgentError as error:
                 _log.warning("%s is left out: %s", member.label, error)
                 return None
@@ -209,6 +213,15 @@ class HeldRanks:
             why = f"{where} was lost: {error}"
         if not self._ended.is_set() and ring.end is None:
             ring.fail(ErrorCode.PEER_LOST, why, rank)
+
+
+@contextlib.contextmanager
+def _named_ring(agent: Agent, placement: Placement) -> Iterator[None]:
+    """The model's name leads here while its ring is ready; where another server has the name, it stays theirs."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(AgentError):
+            stack.enter_context(agent.register(f"{RING_NAME}{placement.path.stem}"[:NAME_LETTERS]))
+        yield
 
 
 def _absence(member: MemberView) -> str:

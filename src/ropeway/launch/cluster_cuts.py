@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropeway.checkpoints.checkpoint import Checkpoint
+from ropeway.launch.model_facts import model_facts
 from ropeway.launch.placement import Options
+from ropeway.launch.placing import wanted_of
 from ropeway.placement.budget import Infeasible
-from ropeway.placement.facts import Cost, Costs, Fleet, Layer, Model, Node
+from ropeway.placement.facts import Cost, Costs, Fleet, Node
 from ropeway.placement.inventory import node_from
 from ropeway.placement.search import search
 from ropeway.placement.tables import Problem
-from ropeway.placement.wanted import Goal, Pins, Wanted
+from ropeway.placement.wanted import Goal, Pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,13 @@ def choose(
         if len(others) < len(options.cuts):
             raise DoesNotFit(f"the cuts make {len(options.cuts) + 1} stages, and {len(others) + 1} nodes are there")
         return Chosen((here, *others[: len(options.cuts)]), options.cuts)
-    model = model_of(checkpoint)
-    wanted = Wanted(context=options.context, streams=options.parallel, part=options.chunk, sampler=options.sampler)
+    model = model_facts(checkpoint.path, options.model)
+    wanted = wanted_of(options)
     count = min(options.stages, len(candidates), len(model.layers))
     while True:
         ring = (here, *others[: count - 1])
-        fleet = Fleet(tuple(_node(one) for one in ring))
+        measured = all("calibration" in one.facts for one in ring)
+        fleet = Fleet(tuple(_node(one, measured=measured) for one in ring))
         pins = Pins(first=here.node, order=tuple(one.node for one in ring))
         try:
             layout = search(Problem(model, fleet, wanted, Goal(throughput=1.0), pins)).layout
@@ -75,19 +78,11 @@ def choose(
         return Chosen(tuple(by_node[spot.node] for spot in layout), tuple(spot.first for spot in layout[1:]))
 
 
-def model_of(checkpoint: Checkpoint) -> Model:
-    """A checkpoint as the search sees it: layers of one size, by the size of its files."""
-    path = checkpoint.path
-    size = sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
-    layer = Layer("*", size // checkpoint.layers, checkpoint.kv_row_bytes)
-    return Model(path.stem, (layer,) * checkpoint.layers, checkpoint.boundary.row_bytes())
-
-
-def _node(candidate: Candidate) -> Node:
-    """What it measured of itself where it has, else as quick as it has cores."""
-    measured = candidate.facts.get("calibration")
-    if isinstance(measured, dict):
-        return node_from({**measured, "name": candidate.node, "limit_bytes": candidate.limit_bytes})
+def _node(candidate: Candidate, *, measured: bool) -> Node:
+    """By what was measured there, where that holds for every node; else as quick as it has cores."""
+    if measured:
+        entry = {**candidate.facts["calibration"], "name": candidate.node, "limit_bytes": candidate.limit_bytes}
+        return node_from(entry)
     cores = candidate.facts.get("cores", 1)
     cost = Cost(1.0 / cores if type(cores) is int and cores > 0 else 1.0)
     return Node(candidate.node, candidate.limit_bytes, {"*": Costs(cost, cost)})
