@@ -126,11 +126,8 @@ def main() -> None:
     if INSIDE not in os.environ:
         in_a_namespace()
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
-        homes = [
-            AgentSettings(f"{directory}/{name}", label=name, relays="none", bind=("127.0.0.1:0",)) for name in "ab"
-        ]
-        one = stack.enter_context(running_agent(_changed(homes[0], first=True)))
-        other = stack.enter_context(running_agent(_changed(homes[1], ticket=one.ticket())))
+        one = stack.enter_context(running_agent(_node(directory, "a", "")))
+        other = stack.enter_context(running_agent(_node(directory, "b", one.ticket())))
         one.wait_for_members(2, 30)
         times = measure(repeats, one, other)
     mib = ROW_BYTES * MAX_ROWS / 2**20

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,11 @@ def village(tmp_path: Path) -> Iterator[Village]:
         yield here
     finally:
         here.close()
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone."""
+    return not is_alive(pid)
 
 
 def ranks_of(agent: Process) -> list[int]:
@@ -141,7 +147,7 @@ def test_ranks_killed_and_stopped(village: Village) -> None:
         os.kill(victim, number)
         lost(server, stream, began, what)
         assert server.complete().text == text
-        wait_until(lambda pid=victim: not is_alive(pid))
+        wait_until(partial(has_ended, victim))
     assert sorted(server.nodes()) == ["host0", "host1", "host2"]
     assert not left(village)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ropeway.cli import flags
 from ropeway.cluster.client import Agent, AgentError, MemberView
 from ropeway.cluster.home import Home, default_home
-
-DRAIN_S = 180.0
 
 
 def nodes(home: flags.HomeOption = None, as_json: flags.Json = False) -> None:
@@ -80,7 +78,7 @@ def _agent(home: flags.HomeOption) -> Agent:
         raise flags.fail(str(error), flags.EXIT_FAILED) from error
 
 
-def _facts(agent: Agent, member: MemberView) -> dict[str, object]:
+def _facts(agent: Agent, member: MemberView) -> dict[str, Any]:
     if member.state != "alive":
         return {}
     try:

@@ -255,7 +255,13 @@ async def as_child(settings: AgentSettings) -> int:
     """An agent that ends with its standard input; its exit status."""
     agent = NodeAgent(settings)
     loop = asyncio.get_running_loop()
-    loop.add_reader(0, lambda: os.read(0, 4096) or agent.stop())
+
+    def hear_parent() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            agent.stop()
+
+    loop.add_reader(0, hear_parent)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, agent.stop)
     try:

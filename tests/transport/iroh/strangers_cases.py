@@ -15,7 +15,7 @@ from ropeway.transport.iroh.endpoint import Endpoint, NodeAddress, Unreachable, 
 from ropeway.transport.iroh.peers import Greeting, prove
 from ropeway.transport.iroh.proof import ACCEPTOR, DIALER, HELLO_BYTES, NotProved, make_hello, make_proof
 from ropeway.transport.iroh.streams import Lines, QuicStream, StreamEnded, read_exactly
-from ropeway.transport.iroh.switchboard import MOST_UNPROVED, Refused, Switchboard
+from ropeway.transport.iroh.switchboard import MOST_UNPROVED, Refused, Service, Switchboard
 
 KEY = bytes(range(32))
 BIND = ("127.0.0.1:0", "[::1]:0")
@@ -33,7 +33,7 @@ async def board(book: dict[str, NodeAddress], key: bytes = KEY) -> AsyncIterator
     """A node that answers "echo", and "here" only to itself."""
     endpoint = await Endpoint.bind(os.urandom(32), BIND)
     book[endpoint.node] = endpoint.address()
-    services = {"echo": echo, "here": echo}
+    services: dict[str, Service] = {"echo": echo, "here": echo}
     here = Switchboard(endpoint, key, "test", services, local=frozenset({"here"}), address=book.get)
     here.start()
     try:
@@ -209,10 +209,10 @@ def test_both_sides_greet_each_other() -> None:
         accepting = asyncio.ensure_future(_accept(other))
         connection = await one.dial(other.node, other.address())
         there = Greeting("there", NodeAddress(("10.1.1.1:1",)))
-        said = await asyncio.gather(
+        heard, told = await asyncio.gather(
             prove(one, connection, DIALER, KEY, ME), prove(other, await accepting, ACCEPTOR, KEY, there)
         )
-        assert said == [there, ME]
+        assert (heard, told) == (there, ME)
         await one.close()
         await other.close()
 
