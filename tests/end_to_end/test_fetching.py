@@ -60,9 +60,9 @@ def test_a_ring_over_machines(yard: Yard, model: Path, site: Site, tmp_path: Pat
 def test_a_ring_on_one_machine(site: Site, model: Path, tmp_path: Path) -> None:
     """The whole model is fetched, once for all ranks."""
     expected = ropeway("run", str(model), "hello", *SHORT).stdout
-    environment = {"ROPEWAY_CACHE": str(tmp_path / "cache")}
+    cache = str(tmp_path / "cache")
     for _ in range(2):
-        assert ropeway("run", f"{site.url}/far.gguf", "hello", *SHORT, **environment).stdout == expected
+        assert ropeway("run", f"{site.url}/far.gguf", "hello", *SHORT, ROPEWAY_CACHE=cache).stdout == expected
     assert site.sent <= model.stat().st_size + 2 * 16384
 
 

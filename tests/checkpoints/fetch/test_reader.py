@@ -68,8 +68,13 @@ def test_a_lasting_error_is_not_asked_about_again() -> None:
     assert len(gone.asked) == 1
 
 
+def down(label: str) -> Callable[[int], SourceError | None]:
+    """Never give a byte."""
+    return lambda _: SourceError(f"{label} is down")
+
+
 def test_every_sources_reason_is_told() -> None:
-    sources = [Memory(DATA, label, fail=lambda _, n=label: SourceError(f"{n} is down")) for label in ("one", "two")]
+    sources = [Memory(DATA, label, fail=down(label)) for label in ("one", "two")]
     with pytest.raises(CheckpointError, match="one is down; two is down"):
         read(Reader(sources, no_wait()))
 

@@ -45,7 +45,7 @@ def sharded(held: dict[str, bytes], count: int = 3) -> dict[str, bytes]:
     """The files of a checkpoint in `count` parts with an index."""
     names = list(held)
     files = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": TOKENIZER}
-    where = {}
+    where: dict[str, str] = {}
     for number in range(count):
         file = f"model-{number + 1:05d}-of-{count:05d}.safetensors"
         part = names[number * len(names) // count : (number + 1) * len(names) // count]
