@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.engines.base import Engine, EngineError, Mortal
+from ropeway.launch.fits import check_fits
 from ropeway.launch.placement import Placement
 from ropeway.launch.signals import Interruption
 from ropeway.serving.vocabulary import open_vocabulary
@@ -115,6 +116,7 @@ def follow_with(engine: Engine, ring: Ring, placement: Placement, rank: int, who
     ring.describe(describe_stage(placement.layout, rank, engine))
     started = time.monotonic()
     if not loaded:
+        check_fits(placement, rank, engine)
         engine.load()
     loaded_ms = round((time.monotonic() - started) * 1000)
     gc.freeze()  # what is loaded stays: no collection need walk through it in the middle of a round

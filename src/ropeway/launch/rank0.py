@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.engines.base import NO_STATES, Engine, EngineError, Mortal
 from ropeway.engines.registry import ENGINES
+from ropeway.launch.fits import check_fits
 from ropeway.launch.local import local_ranks
 from ropeway.launch.placement import Placement
 from ropeway.launch.rank import RankSetup, ring_config
@@ -222,6 +223,7 @@ def meet(
             ring.check()
     started = time.monotonic()
     if not loaded:
+        check_fits(placement, 0, engine)
         engine.load()
     ready = Ready(0, round((time.monotonic() - started) * 1000), 0, engine.weights_bytes)
     readies = [ready] if ring is None else [ready, *ring.readies()]

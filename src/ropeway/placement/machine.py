@@ -41,7 +41,7 @@ class Busy:
 
 def machine_facts(*, bandwidth: bool = True) -> Machine:
     """Look around; `bandwidth` measures for about half a second."""
-    total = _memory_bytes()
+    total = memory_bytes()
     return Machine(
         platform.node() or "here",
         _processor(),
@@ -108,7 +108,7 @@ def _ticks() -> tuple[int, int] | None:
     return sum(fields[:3]) + sum(fields[5:8]), int(words[11]) + int(words[12])
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
     """The machine's memory, or what its control group allows if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
