@@ -92,7 +92,7 @@ class Ring:
             if entry.op in (Op.OPEN, Op.RESUME):
                 assert entry.stream > self.newest, "one prompt overtook another"
                 self.newest = entry.stream
-        assert self.scheduler.under_way <= self.limits.groups
+        assert self.scheduler.under_way <= (1 if self.limits.groups == 1 else 2 * self.limits.groups)
 
     def judge_parts(self, scheduled: Scheduled) -> None:
         """No part mixes prompts with decodes, and beside running decodes there is at most one of prompts."""

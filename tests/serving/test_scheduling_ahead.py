@@ -47,12 +47,31 @@ def test_a_group_is_a_run_of_neighbouring_slots_however_its_streams_came() -> No
         turn_round()
     for number in (8, 9):
         one.add(ask(number, 1, max_tokens=40))
-    for _ in range(8):
+    for _ in range(24):
         turn_round()
     for _ in range(4):
         scheduled = turn_round()
         slots = sorted(table.streams[w.sequence.id].slot for w in scheduled.wanted)
         assert slots in ([0, 1, 2, 3], [4, 5, 6, 7])
+
+
+def test_with_groups_prompts_run_between_the_rounds_of_decodes_one_part_for_each() -> None:
+    one = scheduler(parallel=4, groups=2)
+    for number in range(2):
+        one.add(ask(number, 1, max_tokens=20))
+    turn(one)
+    one.add(ask(2, 40, max_tokens=4))
+    first, second, part = planned(one), planned(one), planned(one)
+    assert [[entry.rows for entry in scheduled.plan.entries] for scheduled in (first, second, part)] == [[1], [1], [8]]
+    assert one.next_plan() is None, "another part would hold up the decodes that come back before it"
+    one.commit(first, {0: [7]})
+    again = planned(one)
+    assert [wanted.sequence.id for wanted in again.wanted] == [0]
+    assert one.next_plan() is None
+    one.commit(second, {1: [7]})
+    assert [wanted.sequence.id for wanted in planned(one).wanted] == [1]
+    one.commit(part, {})
+    assert [entry.rows for entry in planned(one).plan.entries] == [8]
 
 
 def test_with_groups_a_long_prompt_fills_the_ring() -> None:

@@ -1,9 +1,9 @@
 """Continuous batching: which sequences take part in the next round, and what became of the last one.
 
 Pure: the standard library alone; no clock, no randomness, no text. Running decodes come first. Prompts follow: beside
-decodes at most one part's worth a round, otherwise as much as a round may hold. Several rounds may be under way: each
-plan then takes one group of the sequences, of those that have their token back; a prompt's rows wait for no token and
-may be planned further at once. A group is a run of neighbouring slots, because engines compute those in one batch.
+decodes at most one part's worth a round, otherwise as much as a round may hold. With groups several rounds may be
+under way: each plan then takes one group of the sequences, of those that have their token back, and prompts have rounds
+of their own between those of the groups. A group is a run of neighbouring slots: engines compute those in one batch.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Scheduler:
     """The queue and the open streams of one ring.
 
     The limits are those of the tightest stage (wire.md 6): `parallel` streams, parts of `chunk` rows, rounds of
-    `max_rows`, `context` positions a stream, `kv_rows` in all. `groups` rounds may be under way at once; `send_tokens`
-    puts the token ids into the plans, `rows_back` has every row of every prompt come back. Parts of prompts are
-    multiples of `grain` rows, but for a last one that is smaller: an engine may need that for bits that do not depend
-    on the part's size. Raises ValueError with the limit's name where no sequence could ever run.
+    `max_rows`, `context` positions a stream, `kv_rows` in all. `groups` rounds of decodes may be under way at once, and
+    as many of prompts; `send_tokens` puts the token ids into the plans, `rows_back` has every row of every prompt come
+    back. Parts of prompts are multiples of `grain` rows, but for a last one that is smaller: an engine may need that
+    for bits that do not depend on the part's size. Raises ValueError with the limit's name where no sequence could ever run.
     """
 
     def __init__(
@@ -105,7 +105,8 @@ class Scheduler:
         self._ready: deque[Stream] = deque()
         self._leaving: list[StreamEntry] = []
         self._cache: list[CacheOp] = []
-        self._under_way: deque[Scheduled] = deque()
+        self._under_way: deque[tuple[Scheduled, bool]] = deque()
+        """Rounds that are not committed, each with whether streams decode in it."""
 
     @property
     def piece(self) -> int:
@@ -171,14 +172,17 @@ class Scheduler:
         self._cache.append(op)
 
     def next_plan(self) -> Scheduled | None:
-        """The next round, or None while there is nothing to run or `groups` rounds are under way."""
-        if len(self._under_way) >= self._groups:
-            return None
+        """The next round, or None while there is nothing to run, or enough is under way."""
         decoding = sum(stream.sequence.state is State.DECODING for stream in self._open.values())
         decodes = self._next_group()
+        if not decodes and not self._prompts_may_run:
+            return None
         room = self._max_rows - len(decodes)
         patient = bool(self._under_way or self._leaving)
-        turns, restores = self._prompts.turns(room, self._open, alone=not decoding, patient=patient)
+        turns: list[Turn] = []
+        restores: list[CacheOp] = []
+        if not decodes or self._groups == 1:
+            turns, restores = self._prompts.turns(room, self._open, alone=not decoding, patient=patient)
         spare = room - sum(turn.entry.rows for turn in turns)
         for stream in decodes:
             turns.append(self._decode(stream, spare, decoding))
@@ -191,12 +195,25 @@ class Scheduler:
         due = [op for op in self._cache if op.action is CacheAction.DROP or op.stream in here]
         self._cache = [op for op in self._cache if op not in due]
         scheduled = build(turns, leaving, [*restores, *due], self._chunk, send_tokens=self._send_tokens)
-        self._under_way.append(scheduled)
+        self._under_way.append((scheduled, bool(decodes)))
         return scheduled
+
+    @property
+    def _prompts_may_run(self) -> bool:
+        """A round of prompts alone may leave: one for each round of decodes that is on its way.
+
+        So a decode waits for one part on each stage, and the stages have that part to run while it is away.
+        """
+        decodes = [decodes for _, decodes in self._under_way]
+        if self._groups > 1 and True in decodes:
+            return False not in decodes[decodes.index(True) :]
+        return len(decodes) < self._groups
 
     def _next_group(self) -> list[Stream]:
         """Who decodes in the next round: the group of the stream that has waited longest, as far as it is ready."""
-        if not self._ready:
+        if not self._ready or sum(decodes for _, decodes in self._under_way) >= self._groups:
+            return []
+        if self._groups == 1 and self._under_way:
             return []
         decoding = [id_ for id_, stream in self._open.items() if stream.sequence.state is State.DECODING]
         decoding.sort(key=self._slots.__getitem__)
@@ -222,7 +239,7 @@ class Scheduler:
 
         Sequences that ended meanwhile are passed over; nobody needs to sample for them.
         """
-        oldest = self._under_way.popleft()
+        oldest, _ = self._under_way.popleft()
         assert scheduled is oldest, "rounds are committed in their order"
         committed: list[Committed] = []
         for wanted in scheduled.wanted:
