@@ -94,7 +94,7 @@ def large(seed: int, goal: Goal) -> Problem:
 
 @pytest.mark.parametrize("goal", GOALS[:4], ids=str)
 def test_eight_nodes_and_128_layers_are_search_if_any(goal: Goal) -> None:
-    """The limit of a second is bench/placement.py's to hold: tests assert no times."""
+    """The limit of a second is bench/placing.py's to hold: tests assert no times."""
     started = time.process_time()
     found = search_if_any(large(0, goal))
     print(f"{goal}: {time.process_time() - started:.2f} s of processor time")

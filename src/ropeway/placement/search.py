@@ -90,7 +90,7 @@ def _by_part(tables: Tables, problem: Problem, world: int, round_limit: float, b
     def possible(limit: float) -> bool:
         return Pass(tables, limit, round_limit, world).possible()
 
-    return _descend(solve, lambda found: found.part, weight, _least(possible), below)
+    return _descend(solve, lambda found: found.part, weight, _least(possible), below, _floor(tables))
 
 
 def _by_round(tables: Tables, problem: Problem, world: int, below: float) -> _Best:
@@ -103,10 +103,12 @@ def _by_round(tables: Tables, problem: Problem, world: int, below: float) -> _Be
     def possible(limit: float) -> bool:
         return Pass(tables, inf, limit, world).possible()
 
-    if not possible(below / weight):
+    if not possible((below - _floor(tables)) / weight):
         return _Best()
     parts = problem.goal.prompt * (len(problem.wanted.parts) - 1)
-    return _descend(solve, lambda found: found.round, weight, _least(possible), below, lambda f: parts * f.part)
+    return _descend(
+        solve, lambda found: found.round, weight, _least(possible), below, _floor(tables), lambda f: parts * f.part
+    )
 
 
 def _descend(
@@ -115,11 +117,12 @@ def _descend(
     weight: float,
     least: float,
     below: float,
+    floor: float,
     more: Callable[[Found], float] = lambda _: 0.0,
 ) -> _Best:
-    """The least of sum + weight * slowest, below `below`. `solve(limit, below)` gives the least sum under a limit."""
+    """The least of sum + weight * slowest, below `below`. `solve(limit, below)` gives the least sum under a limit,
+    which is never under `floor`."""
     best = _Best(below)
-    floor = 0.0
     intervals = [(least * NEAR, inf, floor), (least, least * NEAR, floor)]
     while intervals:
         low, high, floor = intervals.pop()
@@ -139,6 +142,12 @@ def _descend(
         elif low < high:
             intervals.append((low, high, floor))
     return best
+
+
+def _floor(tables: Tables) -> float:
+    """What no layout's sum is under: every layer where it costs least, ends and hops left aside."""
+    prefixes = [node.total.prefix for node in tables.later]
+    return sum(min(prefix[at + 1] - prefix[at] for prefix in prefixes) for at in range(tables.layers)) * (1 - 1e-12)
 
 
 def _least(possible: Callable[[float], bool]) -> float:

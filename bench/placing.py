@@ -1,7 +1,7 @@
 """Predicted against measured, over cuts of the demo model on two unlike nodes that this machine plays.
 
-    python bench/placement.py [--ratios 1,2,4] [--step 5] [--tokens 64] [--prompt 512] [--part 128] [--svg FILE]
-    python bench/placement.py --search
+    python bench/placing.py [--ratios 1,2,4] [--step 5] [--tokens 64] [--prompt 512] [--part 128] [--svg FILE]
+    python bench/placing.py --search
 
 Rank 0 has one core and one thread, rank 1 another core, of which it may use only 1/ratio (limiter.py). Each is
 calibrated as it will run (`ropeway calibrate`, limited the same way), the search predicts every cut, and every cut
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from harness import QUIET_SHARE, pin_ring, window
 from limiter import limited
-from placement_plot import Point, draw
+from placing_plot import Point, draw
 from results import Figure, Result
 from ropeway.checkpoints.checkpoint import resolve_checkpoint
 from ropeway.cli.session import place_local
@@ -166,7 +166,7 @@ def time_searches() -> Result:
             search(replace(problem, goal=goal, pins=Pins(), wanted=wanted, fleet=fleet))
             times.append(time.process_time() - started)
         figures.append(Figure.of(f"a search for {goal}", "s", times, limit=1.0, more=False))
-    return Result("placement", "searches over 8 random nodes and 128 layers of up to 3 kinds", tuple(figures))
+    return Result("placing", "searches over 8 random nodes and 128 layers of up to 3 kinds", tuple(figures))
 
 
 def main() -> None:
@@ -210,7 +210,7 @@ def main() -> None:
     setting = (
         f"{path.name}, prompt {args.prompt} in parts of {args.part}, {args.tokens} tokens, every {args.step}th cut"
     )
-    Result("placement", setting, tuple(figures)).tell(args, {"points": [asdict(p) for p in points]})
+    Result("placing", setting, tuple(figures)).tell(args, {"points": [asdict(p) for p in points]})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The plot of bench/placement.py: predicted (lines) and measured (dots) over the cuts."""
+"""The plot of bench/placing.py: predicted (lines) and measured (dots) over the cuts."""
 
 from __future__ import annotations
 
