@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
 from checkpoints.fetch.sources import no_wait, same_slices
 from checkpoints.fetch.web_server import Answer, Asked, Site, serving
+from ropeway.checkpoints.budget import Lease, kept_files
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.need import Need
 from ropeway.checkpoints.fetch.offer import local_offer, open_offer
@@ -206,3 +211,54 @@ def test_without_its_source_what_is_here_will_do(tmp_path: Path, wide: Path, cap
 def test_layers_beyond_the_model(tmp_path: Path, site: Site) -> None:
     with pytest.raises(ValueError, match="layers: 6:9 is not within the model's 8 layers"):
         fetch(site, tmp_path, Need(6, 9))
+
+
+def test_a_disk_that_is_too_full(tmp_path: Path, wide: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is seen before a byte of the layers is fetched; where it was not to be seen, what came is kept."""
+    fetch(site, tmp_path / "cache", Need(0, 1))
+    before = site.sent
+    with monkeypatch.context() as patch:
+        usage = shutil.disk_usage(tmp_path)
+        patch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**6))
+        with pytest.raises(CheckpointError, match=r"the disk is too full: 3\.1 MB are to be fetched, 1\.0 MB are free"):
+            fetch(site, tmp_path / "cache", Need(1, 4))
+    assert site.sent - before == 16384
+
+    room = [10**6]
+    write = FileIO.write
+
+    def until_full(file: FileIO, data: memoryview) -> int:
+        if len(data) > room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        room[0] -= len(data)
+        return write(file, data)
+
+    class SmallDisk(FileIO):
+        write = until_full  # type: ignore[assignment]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ropeway.checkpoints.cache.FileIO", SmallDisk)
+        with pytest.raises(CheckpointError, match=r"the disk is full: \S+\.gguf needs 3\.\d MB, .* make room or set"):
+            fetch(site, tmp_path / "cache", Need(1, 4))
+    before = site.sent
+    fetched = fetch(site, tmp_path / "cache", Need(1, 4))
+    assert same_slices(fetched.files, wide, tmp_path / "cut") == 1
+    assert site.sent - before <= layer_bytes(wide, Need(1, 4)) - 900_000 + 16384
+
+
+def test_the_cache_keeps_within_its_limit(tmp_path: Path, site: Site) -> None:
+    """The slice that was not used for longest goes; one that a process uses stays, though it is older."""
+    cache = tmp_path / "cache"
+    fetched = [fetch(site, cache, Need(layer, layer + 2)) for layer in (0, 2, 4)]
+    slices = [one.files[-1] for one in fetched]
+    limit = sum(kept.nbytes for kept in kept_files(cache)) + 500_000
+    lease = Lease(slices[0])
+    with open_offer(f"{site.url}/m/wide.gguf", no_wait()) as offer:
+        Fetch(offer, cache, no_wait(), limit).provide(Need(6, 8))
+    assert [path.exists() for path in slices] == [True, False, True]
+    lease.close()
+    with (
+        open_offer(f"{site.url}/m/wide.gguf", no_wait()) as offer,
+        pytest.raises(CheckpointError, match=r"the cache may take 1\.0 MB; 2\.1 MB more do not fit"),
+    ):
+        Fetch(offer, cache, no_wait(), 10**6).provide(Need(1, 3))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import FileIO
@@ -53,6 +53,15 @@ class Fetched:
     files: tuple[Path, ...]
     network_bytes: int
     checked: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A file of the cache, `path`, to be put together from the checkpoint's file `name`."""
+
+    path: Path
+    name: str
+    recipe: Recipe
 
 
 @dataclass(slots=True)
@@ -113,14 +122,17 @@ class Fetch:
             return (
                 self._copy(need.label, {name: gguf_parts.copy_recipe(gguf, gguf_parts.tensors_of(gguf, need))}) / name
             )
-        pieces = gguf_parts.slices_of(gguf, need)
-        recipes = [gguf_parts.slice_recipe(gguf, piece) for piece in pieces]
-        path = header
-        if need.embed:
-            path = self._copy(EMBED, {name: gguf_parts.copy_recipe(gguf, [EMBEDDINGS])}) / name
-        self._total += sum(recipe.read_bytes for recipe in recipes)
-        for piece, recipe in zip(pieces, recipes, strict=True):
-            self._file(self.cache / SLICES / piece.name, name, recipe)
+        jobs = [
+            _Job(self.cache / SLICES / piece.name, name, gguf_parts.slice_recipe(gguf, piece))
+            for piece in gguf_parts.slices_of(gguf, need)
+        ]
+        if not need.embed:
+            self._make(jobs)
+            return header
+        recipe = gguf_parts.copy_recipe(gguf, [EMBEDDINGS])
+        self._note(EMBED, {name: recipe})
+        path = self._form(EMBED) / name
+        self._make([_Job(path, name, recipe), *jobs])
         return path
 
     def _gguf_header(self, name: str) -> Path:
@@ -168,10 +180,8 @@ class Fetch:
         return self._copy(form, recipes)
 
     def _copy(self, form: str, recipes: Mapping[str, Recipe]) -> Path:
-        self._total += sum(recipe.read_bytes for recipe in recipes.values())
         self._note(form, recipes)
-        for name, recipe in recipes.items():
-            self._file(self._form(form) / name, name, recipe)
+        self._make([_Job(self._form(form) / name, name, recipe) for name, recipe in recipes.items()])
         return self._form(form)
 
     def _note(self, form: str, recipes: Mapping[str, Recipe]) -> None:
@@ -185,26 +195,32 @@ class Fetch:
             path.unlink(missing_ok=True)
             cached_file(path, len(raw), lambda file: _write(file.write, raw))
 
-    def _file(self, path: Path, name: str, recipe: Recipe) -> None:
-        """One file of the cache, completed."""
-        self._files.append(path)
-        before = self._done
-        missing = recipe.read_bytes - _have(path, recipe)
+    def _make(self, jobs: Sequence[_Job]) -> None:
+        """Complete files of the cache, once it is sure that the disk and the cache's limit hold them all."""
+        paths = [job.path for job in jobs]
+        parts = [path.with_name(path.name + PART) for path in paths]
+        missing = sum(job.recipe.read_bytes - _have(job.path, job.recipe) for job in jobs)
         if missing:
-            check_disk(path, missing)
-            make_room(self.cache, missing, self.limit, [*self._files, path.with_name(path.name + PART)])
-        reader = self._reader(name)
-        voucher = self.vouch.get(name)
+            check_disk(self.cache, missing)
+            make_room(self.cache, missing, self.limit, [*self._files, *paths, *parts])
+        self._total += sum(job.recipe.read_bytes for job in jobs)
+        for job in jobs:
+            self._file(job)
+
+    def _file(self, job: _Job) -> None:
+        before = self._done
+        reader = self._reader(job.name)
+        voucher = self.vouch.get(job.name)
 
         def go_on(file: FileIO) -> None:
-            assemble(file, recipe, reader, self._moved, voucher)
+            assemble(file, job.recipe, reader, self._moved, voucher)
             if voucher is None:
-                _check_whole(file, recipe, reader)
+                _check_whole(file, job.recipe, reader)
 
-        resumed_file(path, recipe.nbytes, go_on)
-        touch(path)
+        touch(resumed_file(job.path, job.recipe.nbytes, go_on))
+        self._files.append(job.path)
         self._done = before
-        self._moved(recipe.read_bytes)
+        self._moved(job.recipe.read_bytes)
 
     def _moved(self, count: int) -> None:
         self._done += count
