@@ -161,4 +161,6 @@ def test_nodes_destroy_themselves_when_their_orchestrator_is_gone(runs: Runs) ->
     process.status()
     runs.fake.until(lambda: not runs.fake.rented)
     for rented in runs.fake.ever:
-        assert "this instance has destroyed itself" in rented.said()
+        assert "the orchestrator was not seen for 2 s" in rented.said()
+        destroyed = [request for request in runs.fake.asked("destroy") if request.path.endswith(f"/{rented.id}/")]
+        assert [request.headers["authorization"] for request in destroyed] == [f"Bearer {rented.key}"]

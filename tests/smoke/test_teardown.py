@@ -65,12 +65,14 @@ def nothing() -> None:
     """It says yes and does nothing."""
 
 
-def tear_down(service: Service, *ids: int, limit_s: float = 20.0, listed_s: float = 0.0) -> tuple[list[Left], set[int]]:
+def tear_down(
+    service: Service, *ids: int, limit_s: float = 20.0, unclear: tuple[str, ...] = ()
+) -> tuple[list[Left], set[int]]:
     gone: set[int] = set()
     now = time.monotonic()
     deadline = Deadline("destroy", limit_s, now + limit_s, time.monotonic)
     left = destroy_all(
-        service, ids, "run", deadline, pause_s=0.01, listed_until=now + listed_s if listed_s else 0.0, gone=gone.add
+        service, ids, "run", deadline, pause_s=0.01, unclear=dict.fromkeys(unclear, now + 1000.0), gone=gone.add
     )
     return left, gone
 
@@ -137,4 +139,11 @@ def test_an_instance_that_is_listed_late_is_found() -> None:
         return real(label)
 
     service.list_run = late  # type: ignore[method-assign]
-    assert tear_down(service, listed_s=10.0, limit_s=1.0) == ([], {9})
+    assert tear_down(service, unclear=("run/0",)) == ([], {9})
+    assert looks == 3, "it was looked for until it was found, and no longer"
+
+
+def test_a_create_that_rented_nothing_is_looked_for_until_time_is_up() -> None:
+    started = time.monotonic()
+    assert tear_down(Service(1), 1, unclear=("run/7",), limit_s=0.3) == ([], {1})
+    assert time.monotonic() - started >= 0.3

@@ -54,9 +54,7 @@ def _settle(ledger: Ledger, make: Callable[[Entries], Provider], reporter: Repor
 
     deadline = Deadline("destroy", limit_s, time.monotonic() + limit_s, time.monotonic)
     try:
-        left = destroy_all(
-            provider, entries.left, entries.label, deadline, pause_s=PAUSE_S, listed_until=0.0, gone=gone
-        )
+        left = destroy_all(provider, entries.left, entries.label, deadline, pause_s=PAUSE_S, gone=gone)
         command = provider.destroy_command("{id}")
     finally:
         provider.close()

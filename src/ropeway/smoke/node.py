@@ -27,8 +27,6 @@ from ropeway.smoke.selfdestruct import self_destruct
 
 LOOK_S: Final = 0.1
 JOIN_S: Final = 120.0
-MISSED_S: Final = 30.0
-"""An orchestrator that was seen within so long will see this node's end, and give its machine back."""
 EXIT_FAILED: Final = 1
 OUR_WORKER: Final = shlex.join([sys.executable, "-m", "ropeway.engines.worker.pp_tinygrad_worker"])
 
@@ -57,14 +55,14 @@ class Node:
         self._asked: dict[str, InferenceRequest] = {}
         self._boxes = ExitStack()
 
-    def run(self) -> None:
-        """Until the process is ended. Raises NodeFailed, AgentError."""
+    def run(self) -> bool:
+        """Until it fails or the process is ended; whether the orchestrator has heard why."""
         try:
             while True:
                 self._turn()
         except (NodeFailed, AgentError) as error:
-            self._tell_failure(str(error))
-            raise
+            say(str(error))
+            return self._tell_failure(str(error))
         finally:
             self._boxes.close()
 
@@ -139,13 +137,17 @@ class Node:
         except AgentError as error:
             say(f"the reply could not be sent to {request.reply_to}: {error}")
 
-    def _tell_failure(self, reason: str) -> None:
-        """Whoever waits for an answer hears why there is none, and so does the orchestrator."""
+    def _tell_failure(self, reason: str) -> bool:
+        """Whoever waits for an answer hears why there is none, and so does the orchestrator; whether that has."""
         error = f"stage {self._settings.stage}: {reason}"
-        asked = [*self._asked.values()] or [InferenceRequest(ORCHESTRATOR, "", 1)]
-        for request in asked:
-            with suppress(AgentError):
-                self._cluster.send(request.reply_to, InferenceResponse("", (), request.request_id, error))
+        for request in self._asked.values():
+            if request.reply_to != ORCHESTRATOR:
+                self._reply(request, InferenceResponse("", (), request.request_id, error))
+        try:
+            self._cluster.send(ORCHESTRATOR, InferenceResponse("", (), "", error))
+        except AgentError:
+            return False
+        return True
 
 
 class Watchdog:
@@ -188,16 +190,17 @@ def serve(settings: NodeSettings) -> int:
     if settings.end_with_stdin:
         threading.Thread(target=_end_with_stdin, name="parent", daemon=True).start()
     label = f"stage-{settings.stage}"
+    told = False
     try:
         with ExitStack() as stack:
             cluster = stack.enter_context(join_cluster(settings.ticket, label, JOIN_S, settings.reach))
             say(f"joined as {cluster.node[:16]}, stage {settings.stage} of {settings.num_stages}")
             rank = _start_rank(settings, cluster)
             stack.callback(rank.end)
-            Node(settings, cluster, rank, watchdog.seen).run()
-    except (NodeFailed, AgentError, ValueError) as error:
+            told = Node(settings, cluster, rank, watchdog.seen).run()
+    except (AgentError, ValueError) as error:
         say(str(error))
-    if watchdog.unseen_s > MISSED_S and not settings.end_with_stdin:
+    if not told and not settings.end_with_stdin:
         # A machine whose process has ended cannot give itself back: stay until the watchdog does that.
         say("the orchestrator is not there; this process waits for it to come back, or for its own time to end")
         threading.Event().wait()

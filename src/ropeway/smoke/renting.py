@@ -94,8 +94,8 @@ class Rental:
         self.leases: list[Lease] = []
         self.announced = 0
         """Creates that were sent."""
-        self.unclear_at: float | None = None
-        """When a create was last left without a known outcome (time.monotonic)."""
+        self.unclear: dict[str, float] = {}
+        """Labels of creates whose outcome is not known, and when each was given up on (time.monotonic)."""
         self._provider = provider
         self._ledger = ledger
         self._pace = pace
@@ -112,7 +112,7 @@ class Rental:
         why = "there are no more offers within the price"
         for offer in walk:
             try:
-                instance = self._create(offer, order, deadline)
+                instance = self._create(offer, order, stage, deadline)
             except Denied as error:
                 raise StepFailed(str(error)) from error
             except ProviderError as error:
@@ -121,11 +121,10 @@ class Rental:
                 continue
             walk.take(offer)
             self._told(f"stage {stage}: instance {instance}, {offer.gpu}, {offer.location}, ${offer.price:.3f} an hour")
-            self.leases[-1].stage = stage
             return
         raise StepFailed(f"no machine for stage {stage}: {why}")
 
-    def _create(self, offer: Offer, order: Order, deadline: Deadline) -> int:
+    def _create(self, offer: Offer, order: Order, stage: int, deadline: Deadline) -> int:
         """One create. Raises ProviderError where no instance came of it, as far as can be told; StepFailed."""
         pause_s = self._pace.retry_s
         for _ in range(CREATE_TRIES):
@@ -134,16 +133,15 @@ class Rental:
                 with self._hold():
                     self._announce(offer)
                     instance = self._provider.create(offer, order)
-                    self._took(instance, offer)
+                    self._took(instance, offer, stage)
                     return instance
             except NotDone as error:
                 self._told(f"{error}; again in {pause_s:g} s")
                 deadline.pause(pause_s, f"{error}; it was never rented")
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             except Unclear as error:
-                self.unclear_at = time.monotonic()
                 self._told(f"{error}; looking for its label")
-                return self._reconcile(offer, order, deadline, error)
+                return self._reconcile(offer, order, stage, deadline, error)
         raise NotDone(f"renting offer {offer.id}: too many requests, {CREATE_TRIES} times")
 
     def _announce(self, offer: Offer) -> None:
@@ -155,13 +153,14 @@ class Rental:
         except OSError as error:
             raise StepFailed(f"the ledger cannot be written, so nothing is rented: {error}") from error
 
-    def _took(self, instance: int, offer: Offer) -> None:
-        self.leases.append(Lease(instance, -1, offer, time.monotonic()))
+    def _took(self, instance: int, offer: Offer, stage: int) -> None:
+        self.leases.append(Lease(instance, stage, offer, time.monotonic()))
         if self._ledger is not None:
             self._ledger.created(instance)
 
-    def _reconcile(self, offer: Offer, order: Order, deadline: Deadline, error: Unclear) -> int:
+    def _reconcile(self, offer: Offer, order: Order, stage: int, deadline: Deadline, error: Unclear) -> int:
         """Find the instance of a create that was not answered. Raises that error where there is none."""
+        self.unclear[order.label] = time.monotonic()
         give_up = time.monotonic() + self._pace.reconcile_s
         pause_s = self._pace.retry_s
         run = order.label.rpartition("/")[0]
@@ -170,13 +169,11 @@ class Rental:
                 for found in self._provider.list_run(run):
                     if found.label == order.label:
                         with self._hold():
-                            self._took(found.id, offer)
-                        self.unclear_at = None
+                            self._took(found.id, offer, stage)
+                            del self.unclear[order.label]
                         return found.id
-            except NotDone:
-                pass
-            except Unclear:
-                pass
+            except (NotDone, Unclear) as again:
+                self._told(str(again))
             if time.monotonic() + pause_s > give_up:
                 raise error
             deadline.pause(pause_s, f"{error}; its instance could not be looked for")

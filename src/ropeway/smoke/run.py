@@ -246,14 +246,14 @@ class _Run:
                 with suppress(OSError):  # the file then names it still, and a cleanup finds it gone
                     self._ledger.gone(instance)
 
-        unclear_at, pace = rental.unclear_at, self._settings.pace
+        pace = self._settings.pace
         return destroy_all(
             self._provider,
             leases,
             self._settings.label,
             deadline,
             pause_s=pace.retry_s,
-            listed_until=0.0 if unclear_at is None else unclear_at + 2 * pace.reconcile_s,
+            unclear={label: at + 2 * pace.reconcile_s for label, at in rental.unclear.items()},
             gone=gone,
         )
 

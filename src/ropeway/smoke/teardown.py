@@ -6,7 +6,7 @@ Nothing that happens to one keeps another from being destroyed, and nothing here
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -34,22 +34,25 @@ def destroy_all(
     deadline: Deadline,
     *,
     pause_s: float,
-    listed_until: float,
+    unclear: Mapping[str, float] | None = None,
     gone: Callable[[int], None],
 ) -> list[Left]:
     """Destroy these and whatever else the service lists for the run; what is left.
 
-    The list is asked for again until `listed_until` (time.monotonic), for a create whose outcome is not known. `gone`
-    hears of each that is known to be gone, in no thread but ours.
+    `unclear` are labels of creates whose outcome is not known: each is looked for until its time (time.monotonic) or
+    until it was listed once. `gone` hears of each that is known to be gone, in no thread but ours.
     """
     left: dict[int, Left] = {}
     done: set[int] = set()
     ids = set(instances)
     why = ""
+    sought = dict(unclear or {})
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="destroy") as pool:
         while True:
             try:
-                ids |= {instance.id for instance in provider.list_run(run)}
+                for instance in provider.list_run(run):
+                    ids.add(instance.id)
+                    sought.pop(instance.label, None)
                 why = ""
             except ProviderError as error:
                 why = str(error)
@@ -62,7 +65,7 @@ def destroy_all(
                     left.pop(id_, None)
                     gone(id_)
             done |= set(futures)
-            again = bool(why) or time.monotonic() < listed_until
+            again = bool(why) or time.monotonic() < max(sought.values(), default=0.0)
             if not again or deadline.left <= 0:
                 break
             time.sleep(min(max(pause_s, 0.05), deadline.left))
