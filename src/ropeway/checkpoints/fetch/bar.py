@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for commands; it vanishes when it is done."""
+"""A progress bar on standard error, for commands: on a terminal only, and gone when it is done."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -201,8 +201,8 @@ class Fetch:
         parts = [path.with_name(path.name + PART) for path in paths]
         missing = sum(job.recipe.read_bytes - _have(job.path, job.recipe) for job in jobs)
         if missing:
-            check_disk(self.cache, missing)
             make_room(self.cache, missing, self.limit, [*self._files, *paths, *parts])
+            check_disk(self.cache, missing)
         self._total += sum(job.recipe.read_bytes for job in jobs)
         for job in jobs:
             self._file(job)
