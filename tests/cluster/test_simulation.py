@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from ropeway.cluster.simulation import Weather, World, node_id, view
-from ropeway.cluster.swim import LAN, WAN, Died, Forgotten, Joined, Recovered, State, Suspected, Timing
+from ropeway.cluster.swim import LAN, WAN, Died, Forgotten, Joined, Member, Recovered, State, Suspected, Timing
 from ropeway.cluster.swim.packets import PACKET_BYTES
 
 ROUGH = Weather(loss=0.05, low_s=0.0, high_s=0.4)
@@ -26,8 +26,8 @@ def everywhere(world: World, label: str, state: State) -> bool:
     return all(held is not None and held.state is state for held in views_of(world, label))
 
 
-def views_of(world: World, label: str) -> list[object]:
-    return [node.swim.member(node_id(label)) for node in world.running()]  # type: ignore[misc]
+def views_of(world: World, label: str) -> list[Member | None]:
+    return [node.swim.member(node_id(label)) for node in world.running()]
 
 
 def test_the_same_seed_gives_the_same_hour() -> None:
