@@ -228,10 +228,11 @@ def test_a_disk_that_is_too_full(tmp_path: Path, wide: Path, site: Site, monkeyp
     write = FileIO.write
 
     def until_full(file: FileIO, data: memoryview) -> int:
-        if len(data) > room[0]:
+        fits = min(len(data), room[0])
+        if not fits:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        room[0] -= len(data)
-        return write(file, data)
+        room[0] -= fits
+        return write(file, data[:fits])
 
     class SmallDisk(FileIO):
         write = until_full  # type: ignore[assignment]
@@ -243,7 +244,7 @@ def test_a_disk_that_is_too_full(tmp_path: Path, wide: Path, site: Site, monkeyp
     before = site.sent
     fetched = fetch(site, tmp_path / "cache", Need(1, 4))
     assert same_slices(fetched.files, wide, tmp_path / "cut") == 1
-    assert site.sent - before <= layer_bytes(wide, Need(1, 4)) - 900_000 + 16384
+    assert site.sent - before <= layer_bytes(wide, Need(1, 4)) - 990_000 + 16384
 
 
 def test_the_cache_keeps_within_its_limit(tmp_path: Path, site: Site) -> None:

@@ -241,3 +241,33 @@ def test_offers_are_joined_where_they_are_the_same(tmp_path: Path) -> None:
     assert {name: len(sources) for name, sources in joined.files.items()} == {"f": 2, "g": 1}
     with pytest.raises(CheckpointError, match="tiny: no node gives f: there is none"):
         peer_offer("tiny", {"f": KEY}, [])
+
+
+@pytest.mark.parametrize("tenth", range(1, 10))
+def test_a_fetch_from_a_node_that_is_cut_off_goes_on(begin: Begin, tmp_path: Path, tenth: int) -> None:
+    whole = write_tiny(tmp_path / "tiny.gguf", TinyModel(layers=8, width=128))
+    data, tag = whole.read_bytes(), whole_file(whole).facts.tag
+    gguf, need = GgufFile.open(whole), Need(2, 6)
+    layers = [
+        info.nbytes for name, info in gguf.tensors.items() if name[:6] in ("blk.2.", "blk.3.", "blk.4.", "blk.5.")
+    ]
+    left = [gguf.header_bytes + sum(layers) * tenth // 10]
+
+    def fail(_: int) -> SourceError | None:
+        left[0] -= 1000
+        return SourceError("the disk of node a has failed", lasting=True) if left[0] < 0 else None
+
+    failing, good = Memory(data, fail=fail, step=1000, tag=tag), Memory(data, step=1000, tag=tag)
+    a, b = begin(One(failing)), begin(One(good))
+    for node, failure in ((a, True), (b, False)):
+        offer = peer_offer("tiny", {"tiny.gguf": good.facts.key}, [("node", node.connect)])
+        fetch = Fetch(offer, tmp_path / "cache", no_wait(), None)
+        if failure:
+            with pytest.raises(CheckpointError, match="node: this node cannot read those bytes any more"):
+                fetch.provide(need)
+        else:
+            assert same_slices(fetch.provide(need).files, whole, tmp_path / "cut") == 1
+        offer.close()
+    given = failing.bytes_read + good.bytes_read
+    assert given <= 1.01 * (gguf.header_bytes + sum(layers)) + 16384 + 65536
+    assert failing.bytes_read >= sum(layers) * tenth // 10 - 1000

@@ -140,8 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         part = body[: answer.cut_after if answer.stall_after is None else answer.stall_after]
         for at in range(0, len(part), 4096):
+            asked.sent += len(part[at : at + 4096])  # before who asked can have it
             self.wfile.write(part[at : at + 4096])
-            asked.sent += len(part[at : at + 4096])
         if answer.stall_after is not None:
             self.of.stalled.set()
             self.of.closing.wait(60)
