@@ -58,7 +58,8 @@ class Scheduler:
     `max_rows`, `context` positions a stream, `kv_rows` in all. `groups` rounds of decodes may be under way at once, and
     as many of prompts; `send_tokens` puts the token ids into the plans, `rows_back` has every row of every prompt come
     back. Parts of prompts are multiples of `grain` rows, but for a last one that is smaller: an engine may need that
-    for bits that do not depend on the part's size. Raises ValueError with the limit's name where no sequence could ever run.
+    for bits that do not depend on the part's size. Raises ValueError with the limit's name where no sequence could ever
+    run.
     """
 
     def __init__(
