@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import FileIO
 from pathlib import Path
 
@@ -262,3 +263,14 @@ def test_the_cache_keeps_within_its_limit(tmp_path: Path, site: Site) -> None:
         pytest.raises(CheckpointError, match=r"the cache may take 1\.0 MB; 2\.1 MB more do not fit"),
     ):
         Fetch(offer, cache, no_wait(), 10**6).provide(Need(1, 3))
+
+
+def test_two_that_fetch_the_same_at_once(tmp_path: Path, wide: Path, site: Site) -> None:
+    """The second waits for the first and finds its files: no byte of a layer is read twice."""
+    need = Need(2, 6)
+    with ThreadPoolExecutor(3) as pool:
+        fetched = list(pool.map(lambda _: fetch(site, tmp_path / "cache", need), range(3)))
+    assert len({one.files for one in fetched}) == 1
+    assert same_slices(fetched[0].files, wide, tmp_path / "cut") == 1
+    assert site.sent <= 1.01 * layer_bytes(wide, need) + 3 * 2 * 16384
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.name.endswith((".lock", ".part"))]
