@@ -114,11 +114,12 @@ class FakeService:
         return self._state
 
     def ring(self) -> dict[str, object]:
-        stage = {"rank": 0, "first": 0, "end": 3, "engine": "none", "embeds": True, "shares": {"forward": 0.5}}
+        stage = {"rank": 0, "first": 0, "end": 3, "engine": "none", "embeds": True, "shares": {"forward": 0.5, "wire": 0.25}}
         return {
             "state": self._state.value,
             "stages": [stage, {**stage, "rank": 1}],
             "throughput": {"tokens_per_s": 12.5, "x y": 1},
+            "overlap": {"at_work": 1.5, "possible": 2.0, "efficiency": 0.75 if self.cached else None},
             "prompt_cache": {"hits": 3, "entries": 1},
             "slots": None,
         }

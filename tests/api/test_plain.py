@@ -82,6 +82,10 @@ def test_metrics(live: Live) -> None:
     assert after["ropeway_prompt_cache_entries[]"] == 1
     assert after["ropeway_stage_end['1']"] == 3
     assert after["ropeway_stage_share_forward['0']"] == 0.5
+    assert after["ropeway_stage_share_wire['1']"] == 0.25
+    assert after["ropeway_overlap_efficiency[]"] == 0.75
+    assert after["ropeway_overlap_at_work[]"] == 1.5
+    assert "ropeway_overlap_efficiency[]" not in before, "nothing was under way"
     assert after["ropeway_http_requests_in_flight[]"] == 1  # the one that asks
     live.service.lose_ring()
     assert figures()["ropeway_ready[]"] == 0

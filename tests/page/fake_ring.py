@@ -36,7 +36,7 @@ def ring_at(t: float, stages: int = 2, load: Load | None = None, layers: int = 3
     """The ring `t` seconds after its start."""
     load = load or Load()
     cuts = [round(layers * i / max(1, stages)) for i in range(stages + 1)]
-    busy = load.per_s > 0
+    busy = load.per_s > 0 and stages > 0
     forward = [(6.1 + 2.2 * wave(t, i)) * 2 / stages for i in range(stages)]
     last_ms = sum(forward) + 0.2 * (stages if stages > 1 else 0)
     return {
@@ -61,6 +61,11 @@ def ring_at(t: float, stages: int = 2, load: Load | None = None, layers: int = 3
             "last_ms": round(last_ms, 2),
             "per_s": round(load.per_s * (0.97 + 0.06 * wave(t, 9)), 2),
             "wire_ms": round(0.2 * (stages if stages > 1 else 0), 2),
+        },
+        "overlap": {
+            "at_work": round(sum(forward) / last_ms * min(stages, 1 + 0.4 * (load.parts - 1)), 3) if busy else None,
+            "possible": round(min(stages, 1 + 0.4 * (load.parts - 1)), 3) if busy else None,
+            "efficiency": round(sum(forward) / last_ms, 4) if busy else None,
         },
         "streams": [_stream(t, i, load) for i in range(load.streams)],
         "slots": {"used": min(8, load.streams), "total": 8},
@@ -111,6 +116,8 @@ def _stage(t: float, i: int, stages: int, cuts: list[int], forward: float, last_
             "forward": round(share, 3),
             "wait_rows": round(1 - share - 0.03, 3) if busy else 1.0,
             "wait_send": 0.01 if busy else 0.0,
+            "wire": 0.04 if busy else 0.0,
+            "waiting": round(max(0.0, 1 - share - 0.06), 3) if busy else 1.0,
             "other": 0.02 if busy else 0.0,
         },
         "forward_ms": round(forward, 2) if busy else 0.0,

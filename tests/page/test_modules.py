@@ -70,6 +70,8 @@ def test_a_ring_is_read_as_it_is(module: Run) -> None:
     assert read["stages"][1]["kvRowsUsed"] == ring["stages"][1]["kv_rows_used"]
     assert read["links"][2] == {"from": 2, "to": 0, "rowBytes": 2304}
     assert read["recent"][0]["stages"][2]["spans"][0]["kind"] == "wait_rows"
+    assert read["overlap"]["efficiency"] == ring["overlap"]["efficiency"]
+    assert read["stages"][1]["shares"]["wire"] == ring["stages"][1]["shares"]["wire"]
     assert len(read["streams"]) == 4
 
 

@@ -48,6 +48,22 @@ def test_a_board_says_what_its_stage_holds_and_does(show: Show) -> None:
     assert label.startswith("A ropeway with 3 stations: rows go from rank 0 to rank 2")
 
 
+def test_a_board_says_where_its_stages_time_went(show: Show, script: Script) -> None:
+    tab = show(2)
+    ring: dict[str, Any] = ring_at(3, 2)
+    ring["stages"][1]["shares"] |= {"forward": 0.47, "wire": 0.06, "waiting": 0.4}
+    script.ring = lambda: say_json(ring)
+    spent = "document.querySelectorAll('.spent')[1].innerText"
+    tab.until(f"{spent} === '47 % busy, 6 % wire, 40 % waiting'")
+    bar = "document.querySelectorAll('.shares')[1]"
+    assert tab.run(f"{bar}.getAttribute('aria-label')") == "Of the last seconds: 47 % busy, 6 % wire, 40 % waiting"
+    assert tab.run(f"[...{bar}.children].map((part) => [part.dataset.kind, part.style.inlineSize])") == [
+        ["forward", "47%"], ["wire", "6%"], ["waiting", "40%"],
+    ]  # fmt: skip
+    script.ring = lambda: say_json(ring | {"state": "restarting"})
+    tab.until(f"{spent} === ''")
+
+
 def test_cabins_move_while_rounds_are_made_and_say_how_slowly(show: Show) -> None:
     tab = show(3, Load(streams=2, parts=4, rows=1024, per_s=20))
     tab.until("document.querySelectorAll('.cabin').length === 4")
@@ -127,18 +143,26 @@ def test_figures(show: Show, script: Script) -> None:
     tab = show(2)
     ring: dict[str, Any] = ring_at(3, 2, Load(streams=3))
     ring["throughput"] = {"tokens_per_s": 61.2, "prompt_tokens_per_s": 240}
+    ring["overlap"] = {"at_work": 1.62, "possible": 1.78, "efficiency": 0.91}
     script.ring = lambda: say_json(ring)
     tab.until("document.querySelector('[data-figure=tokens] .value').innerText === '61'")
     figures = tab.run(
         "Object.fromEntries([...document.querySelectorAll('.figure')].map((f) => [f.dataset.figure, f.innerText]))"
     )
     assert "240" in figures["prompt"]
+    assert "1.6 stages at work, 91\u00a0% of the ideal" in figures["rounds"]
     assert "3" in figures["slots"]
     assert "of 8" in figures["slots"]
     assert "61 %" in figures["cache"]
     assert "14 of 23, 21,460 tokens spared" in figures["cache"]
     assert tab.run("document.querySelectorAll('.pip[data-on=yes]').length") == 3
     assert "now 61" in tab.run("document.querySelector('.spark').getAttribute('aria-label')")
+
+
+def test_of_an_idle_ring_no_overlap_is_told(show: Show) -> None:
+    tab = show(2, IDLE)
+    tab.until("document.querySelector('[data-figure=rounds] .value').innerText === '0'")
+    assert "at work" not in tab.run("document.querySelector('[data-figure=rounds]').innerText")
 
 
 def test_nothing_is_fetched_from_elsewhere(tab: Tab, show: Show, fake: Fake) -> None:

@@ -38,14 +38,15 @@ class Board {
     this.kv = el("p", { class: "memory" }, el("span"), el("span"));
     this.fill = el("span", { class: "fill" });
     this.gauge = el("span", { class: "gauge", "aria-hidden": "true" }, this.fill);
-    this.parts = ["forward", "wait_send", "wait_rows"].map((kind) => el("span", { class: "share", "data-kind": kind }));
+    this.parts = ["forward", "wire", "waiting"].map((kind) => el("span", { class: "share", "data-kind": kind }));
     this.shares = el("p", { class: "shares", role: "img" }, ...this.parts);
-    this.busy = el("p", { class: "busy" }, el("span"), el("span", { class: "wordy" }), el("span"), el("span", { class: "wordy" }));
+    this.spent = el("p", { class: "spent" }, el("span"), el("span", { class: "wordy" }), el("span"), el("span", { class: "wordy" }), el("span"));
+    this.busy = el("p", { class: "busy" }, el("span"), el("span", { class: "wordy" }));
     this.address = el("p", { class: "address" });
     this.item = el("li", { class: "board" },
       el("div", { class: "board-head" }, this.rank, this.activity),
       this.layers, this.engine,
-      el("div", { class: "board-work" }, this.shares, this.busy),
+      el("div", { class: "board-work" }, this.shares, this.spent, this.busy),
       el("div", { class: "board-memory" }, this.memory, this.gauge, this.kv),
       this.address, this.holds);
   }
@@ -65,15 +66,15 @@ class Board {
     say(/** @type {Node} */ (this.kv.firstChild), stage.kvRows > 0 ? `KV ${count(stage.kvRowsUsed)} / ` : "");
     say(/** @type {Node} */ (this.kv.lastChild), stage.kvRows > 0 ? `${count(stage.kvRows)} rows` : "KV not known");
     this.fill.style.setProperty("inline-size", percent(full).replace(" ", ""));
-    const { forward, waitRows, waitSend } = stage.shares;
-    [forward, waitSend, waitRows].forEach((share, i) => {
+    const { forward, wire, waiting } = stage.shares;
+    [forward, wire, waiting].forEach((share, i) => {
       this.parts[i].style.setProperty("inline-size", `${(live ? share * 100 : 0).toFixed(1)}%`);
     });
-    mark(this.shares, "aria-label",
-      `Of the last seconds: ${percent(forward)} computing, ${percent(waitRows)} waiting for rows, ${percent(waitSend)} sending`);
-    say(/** @type {Node} */ (this.busy.firstChild), live ? `${percent(forward)} busy` : "");
+    const spent = [`${percent(forward)} busy`, `${percent(wire)} wire`, `${percent(waiting)} waiting`];
+    mark(this.shares, "aria-label", `Of the last seconds: ${spent.join(", ")}`);
+    [spent[0], ", ", spent[1], ", ", spent[2]].forEach((words, i) => say(this.spent.children[i], live ? words : ""));
     const timed = live && stage.forwardMs > 0;
-    [", ", millis(stage.forwardMs), " a forward"].forEach((words, i) => say(this.busy.children[i + 1], timed ? words : ""));
+    [millis(stage.forwardMs), " a forward"].forEach((words, i) => say(this.busy.children[i], timed ? words : ""));
     say(this.address, stage.address);
     mark(this.address, "title", stage.address);
   }

@@ -44,6 +44,9 @@ export class Figures {
     this.prompt.show(live ? rate(ring.promptTokensPerS) : "0", "tokens a second");
     this.rounds.show(live ? rate(ring.round.perS) : "0", ring.round.number
       ? `the last ${millis(ring.round.lastMs)}, ${millis(ring.round.wireMs)} on the wire` : "none yet");
+    const { atWork, efficiency } = ring.overlap;
+    const share = percent(efficiency).replace(" ", "\u00a0");
+    this.rounds.add(live && efficiency > 0 ? `${rate(atWork)} stages at work, ${share} of the ideal` : "");
     this.slots.show(count(ring.slots.used), `of ${count(ring.slots.total)}`);
     this.drawPips(ring.slots.used, ring.slots.total);
     this.queue.show(count(ring.queue.waiting), ring.queue.limit ? `room for ${count(ring.queue.limit)}` : "");

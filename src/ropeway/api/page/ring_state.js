@@ -20,6 +20,7 @@ export function readRing(value) {
   if (!isObject(value)) throw new TypeError("the ring's state is not an object");
   const model = object(value.model);
   const round = object(value.round);
+  const overlap = object(value.overlap);
   const cache = object(value.prompt_cache);
   const limits = object(value.queue);
   const slots = object(value.slots);
@@ -51,6 +52,7 @@ export function readRing(value) {
       perS: number(round.per_s),
       wireMs: number(round.wire_ms),
     },
+    overlap: { atWork: number(overlap.at_work), possible: number(overlap.possible), efficiency: share(overlap.efficiency) },
     streams: list(value.streams, MOST_STREAMS).map(readStream),
     slots: { used: number(slots.used), total: number(slots.total) },
     queue: { waiting: number(limits.waiting), limit: number(limits.limit) },
@@ -87,8 +89,8 @@ function readStage(stage, at) {
     activity: ACTIVITIES.includes(text(stage.activity)) ? text(stage.activity) : "unknown",
     shares: {
       forward: share(shares.forward),
-      waitRows: share(shares.wait_rows),
-      waitSend: share(shares.wait_send),
+      wire: share(shares.wire),
+      waiting: share(shares.waiting),
     },
     forwardMs: number(stage.forward_ms),
   };
