@@ -114,7 +114,8 @@ class FakeService:
         return self._state
 
     def ring(self) -> dict[str, object]:
-        stage = {"rank": 0, "first": 0, "end": 3, "engine": "none", "embeds": True, "shares": {"forward": 0.5, "wire": 0.25}}
+        shares = {"forward": 0.5, "wire": 0.25}
+        stage = {"rank": 0, "first": 0, "end": 3, "engine": "none", "embeds": True, "shares": shares}
         return {
             "state": self._state.value,
             "stages": [stage, {**stage, "rank": 1}],

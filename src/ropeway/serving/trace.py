@@ -75,8 +75,8 @@ def _flows(drawn: Sequence[Iterable[Drawn]], zero: int) -> list[Event]:
             if span.kind == "forward" and (not found or found[-1][0] != rank):
                 found.append((rank, span))
     flows: list[Event] = []
-    for number, spans in firsts.items():
-        for (rank, one), (other, next_) in pairwise(spans):
+    for number, hops in firsts.items():
+        for (rank, one), (other, next_) in pairwise(hops):
             about: Event = {"name": "rows", "cat": "rows", "pid": 0, "id": number * len(drawn) + rank}
             flows.append({**about, "ph": "s", "tid": rank, "ts": (one.start_ns - zero) / 1e3})
             flows.append({**about, "ph": "f", "bp": "e", "tid": other, "ts": (next_.start_ns - zero) / 1e3})
