@@ -157,16 +157,18 @@ def _run(settings: RunSettings, provider: Provider, reporter: Reporter, as_json:
         provider.close()
         if ledger is not None:
             ledger.close(settled=result is not None and not result.left)
-    if as_json:
-        typer.echo(json.dumps(result.to_json()))
-    elif result.text:
-        typer.echo(banner(result.text, shutil.get_terminal_size().columns))
+    status = 0 if result.ok else EXIT_FAILED
+    text = banner(result.text, shutil.get_terminal_size().columns) if result.text else ""
+    try:
+        typer.echo(json.dumps(result.to_json()) if as_json else text, nl=as_json or bool(text))
+    except OSError:  # nobody reads it; what may still cost money must be said all the same
+        status = EXIT_FAILED
     if not as_json:
         for line in result.summary():
             reporter.plain(line)
     for line in leftovers(result.left, provider.destroy_command("{id}"), settings.label):
         reporter.red(line)
-    return 0 if result.ok else EXIT_FAILED
+    return status
 
 
 def _clean_up(reporter: Reporter, limit_s: float, key: str | None, key_file: Path | None, timeout_s: float) -> int:
