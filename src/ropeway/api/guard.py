@@ -46,7 +46,10 @@ class Guard:
                 status = message["status"]
                 headers = MutableHeaders(raw=list(message["headers"]))
                 headers["X-Request-Id"] = f"req_{secrets.token_hex(12)}"
-                headers["X-Ropeway-Placement"] = self._front.service.fingerprint
+                headers["X-Ropeway-Placement"] = placement = self._front.service.fingerprint
+                settings = self._front.settings
+                if settings.certificate and placement == settings.certified:
+                    headers["X-Ropeway-Certificate"] = settings.certificate
                 headers.setdefault("X-Content-Type-Options", "nosniff")
                 message = {**message, "headers": headers.raw}
             await send(message)

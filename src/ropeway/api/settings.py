@@ -28,6 +28,9 @@ class Settings:
     body_timeout_s: float = 30.0
     ping_s: float = 15.0
     """A stream with nothing to say for so long gets a comment, so that what lies between keeps it open."""
+    certificate: str = ""
+    """The id of the certificate (docs/exactness.md) of the placement named so in `certified`; empty without one."""
+    certified: str = ""
     page: Path = Path(__file__).parent / "page"
 
     def body_limit(self, context: int) -> int:

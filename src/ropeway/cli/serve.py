@@ -23,6 +23,7 @@ from ropeway.launch.replica import LONGEST_PAUSE_S, Opener, Replica, ReplicaOpti
 from ropeway.launch.signals import Interrupted
 from ropeway.transport import Ring
 from ropeway.types import SamplerAt
+from ropeway.verify.evidence import certified_id
 
 if TYPE_CHECKING:
     from ropeway.launch.cluster import ClusterOpener
@@ -77,6 +78,13 @@ def serve(
     home: flags.HomeOption = None,
     place: flags.Place = "",
     goal: flags.GoalOption = "decode",
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="This placement's certificate; replies bear its id."),
+    ] = None,
+    certificate_key: Annotated[
+        Path | None, typer.Option("--certificate-key", metavar="FILE", help="The key that signed it.")
+    ] = None,
 ) -> None:
     """Serve until interrupted or terminated, which is its good end (exit status 0).
 
@@ -101,7 +109,7 @@ def serve(
             part,
             threads,
             gpu_layers,
-            verify_weights,
+            verify_weights or certificate is not None,
             flags.parse_engines(engine, engines),
             dtype,
             device,
@@ -134,7 +142,11 @@ def serve(
         )
         if over is not None:
             over.on_drain = lambda node: replica.place_again(f"{node} is being drained: placing again without it")
-        app = create_app(replica, Settings(api_keys=keys, hosts=None if keys or no_auth else LOOPBACK_NAMES))
+        names = None if keys or no_auth else LOOPBACK_NAMES
+        certified = "", ""
+        if certificate is not None:
+            certified = certified_id(certificate, certificate_key or key, placement), replica.fingerprint
+        app = create_app(replica, Settings(keys, names, certificate=certified[0], certified=certified[1]))
         replica.start()
         draining = threading.Thread(target=replica.drain, args=(drain,), name="drain", daemon=True)
         try:

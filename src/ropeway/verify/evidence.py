@@ -8,13 +8,15 @@ import math
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from ropeway import __version__
-from ropeway.launch.placement import Options
+from ropeway.launch.keys import read_key
+from ropeway.launch.placement import Options, Placement
 from ropeway.launch.rank0 import Rank0
 from ropeway.types import SamplerAt
-from ropeway.verify.certificate import Json
+from ropeway.verify.certificate import CertificateError, Json, identity, read_certificate
 from ropeway.verify.compare import Comparison
 from ropeway.verify.limits import Limits
 from ropeway.verify.reference import Reference
@@ -232,3 +234,19 @@ def rerun_limits(body: dict[str, Json]) -> Limits:
     if not isinstance(given, dict) or set(given) != set(asdict(Limits())):
         raise ValueError("certificate: its limits are not those of this release")
     return Limits(**{name: float(str(value)) for name, value in given.items()})
+
+
+def certified_id(path: Path, key: Path | None, placement: Placement) -> str:
+    """The id of a certificate file for just this placement. Raises ValueError where it is for another, or broken."""
+    if key is None:
+        raise ValueError("certificate-key: a certificate needs the key that signed it (--certificate-key FILE)")
+    body = read_certificate(path, read_key(key))
+    then = body.get("placement")
+    then = then if isinstance(then, dict) else {}
+    stages = then.get("stages")
+    engines = [stage.get("engine") for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
+    if then.get("fingerprint") != placement.layout.fingerprint().hex() or engines != list(placement.engines):
+        raise CertificateError(f"certificate: {path} is for another placement or model")
+    if body.get("broken"):
+        raise CertificateError(f"certificate: {path} says that its placement broke a limit")
+    return identity(body)
