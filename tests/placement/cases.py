@@ -141,8 +141,9 @@ def _of_size(problem: Problem, usable: list[Node], world: int) -> Iterator[float
 
 def _sum(problem: Problem, world: int, stages: list[StagePrice], hops: list[HopPrice], once: float) -> float:
     goal, wanted = problem.goal, problem.wanted
-    decode = sum(x.decode_ms for x in (*stages, *hops))
-    slowest = max(*(s.part_ms for s in stages), *(h.busy_ms for h in hops), 0.0)
-    prompt = sum(x.part_ms for x in (*stages, *hops)) + once + (-(-wanted.prompt // wanted.part) - 1) * slowest
-    token = max(*(x.round_ms for x in (*stages, *hops)), 0.0) / -(-wanted.streams // world)
+    steps: list[StagePrice | HopPrice] = [*stages, *hops]
+    decode = sum(step.decode_ms for step in steps)
+    slowest = max([stage.part_ms for stage in stages] + [hop.busy_ms for hop in hops])
+    prompt = sum(step.part_ms for step in steps) + once + (-(-wanted.prompt // wanted.part) - 1) * slowest
+    token = max(step.round_ms for step in steps) / -(-wanted.streams // world)
     return goal.decode * decode + goal.prompt * prompt + goal.throughput * token

@@ -1,18 +1,21 @@
-"""What a hop costs beside the link: planning, waking, Python. Timed in a ring of two whose stages compute nothing.
+"""Rings whose stages keep time instead of computing: what a hop costs beside the link (planning, waking, Python).
 
     python -m ropeway.launch.hops        milliseconds a hop on this machine
 
-Rank 1 is a process of its own, as in any ring; it is given its setup on standard input, as `launch/child.py` is.
+The other ranks are processes of their own, as in any ring; they are given their setup on standard input, as
+`launch/child.py` is. With costs of their own, stages take as long as a placement says that they would.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 from statistics import median
 from typing import Final
@@ -21,6 +24,7 @@ import numpy as np
 
 from ropeway.engines.base import Capacities, Logits, Span
 from ropeway.launch.keys import new_key
+from ropeway.placement.facts import Cost, Costs
 from ropeway.serving.loop import Loop
 from ropeway.serving.scheduler import Scheduler
 from ropeway.serving.sequence import Sequence
@@ -28,23 +32,25 @@ from ropeway.serving.speech import PlainChooser
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
-from ropeway.transport import Ring, RingConfig, RingStopped, join, tcp
+from ropeway.transport import RingConfig, RingStopped, join, tcp
 from ropeway.types import Backend, Boundary, EngineKind, KvDtype, Layout
 from ropeway.wire import Ready
 
 ROUNDS: Final = 200
-CONTEXT: Final = 1024
-LAYOUT_OF: Final = "00" * 32
+CONTEXT: Final = 4096
+NOBODY: Final = "00" * 32
+"""The checkpoint of a ring without a model."""
 
 
-class NoEngine:
-    """A stage that passes rows through."""
+class Clockwork:
+    """A stage that passes rows through and takes `costs` for it; a lone row is decode, more are a prompt."""
 
     kind, backend, kv_dtype, weights_bytes = EngineKind.WORKER, Backend.CPU, KvDtype.F16, 0
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden: int, chunk: int, costs: Costs) -> None:
         self.boundary = Boundary(hidden)
-        self.capacities = Capacities(64, CONTEXT, 1, CONTEXT, CONTEXT)
+        self.capacities = Capacities(chunk, CONTEXT, 1, CONTEXT, CONTEXT)
+        self._costs = costs
 
     def load(self) -> None:
         """Nothing to load."""
@@ -53,8 +59,17 @@ class NoEngine:
         """Leave `out` as it is."""
 
     def forward(self, spans: Rows[Span], rows: memoryview, out: memoryview, wanted: Rows[int] | None = None) -> None:
-        """Pass the rows on."""
+        """Pass the last rows on when the time is over."""
+        due = time.perf_counter() + self._ms(spans) / 1e3
         out[:] = rows[len(rows) - len(out) :]
+        if (left_s := due - time.perf_counter()) > 0:
+            time.sleep(left_s)
+
+    def _ms(self, spans: Rows[Span]) -> float:
+        rows = sum(span.rows for span in spans)
+        cost = self._costs.decode if rows == 1 else self._costs.prompt
+        depth = sum(span.rows * (span.first + (span.rows + 1) / 2) for span in spans) / rows
+        return cost.ms(rows, depth)
 
     def forward_head(self, spans: Rows[Span], rows: memoryview, wanted: Rows[int]) -> Logits:
         """Logits of two tokens."""
@@ -84,72 +99,92 @@ def hop_ms(hidden: int = 1024, rounds: int = ROUNDS) -> float:
 
     Raises RingEnded where the ring does not come up.
     """
-    listeners = [tcp.listen("127.0.0.1:0") for _ in range(2)]
+    times = []
+    with clockwork([Costs(), Costs()], hidden) as loop:
+        loop.scheduler.add(Sequence(0, (1, 1), rounds))
+        while not loop.scheduler.idle:
+            started = time.perf_counter()
+            loop.step()
+            times.append((time.perf_counter() - started) * 1e3)
+    return median(times[rounds // 4 :]) / 2
+
+
+@contextlib.contextmanager
+def clockwork(costs: Rows[Costs], hidden: int, chunk: int = 64) -> Iterator[Loop]:
+    """A ring on this machine whose stages take `costs`, rank 0 here; parts have `chunk` rows. Raises RingEnded."""
+    world, key = len(costs), new_key()
+    listeners = [tcp.listen("127.0.0.1:0") for _ in range(world)]
+    children: list[subprocess.Popen[bytes]] = []
     try:
         addresses = tuple(map(tcp.listening_address, listeners))
-        key = new_key()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "ropeway.launch.hops", "1"],
-            stdin=subprocess.PIPE,
-            pass_fds=[listeners[1].fileno()],
-        )
-        try:
-            assert child.stdin is not None
-            value = {"listener": listeners[1].fileno(), "addresses": addresses, "key": key.hex(), "hidden": hidden}
-            child.stdin.write(json.dumps(value).encode() + b"\n")
-            child.stdin.flush()
-            with join(_config(0, addresses, key, hidden, listeners[0])) as ring:
-                return _time_rounds(ring, hidden, rounds)
-        finally:
-            if child.stdin is not None:
-                child.stdin.close()
-            try:
-                child.wait(5)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        for rank in range(1, world):
+            children.append(_child(rank, listeners[rank], addresses, key, hidden, chunk, costs[rank]))
+        with join(_config(0, addresses, key, hidden, listeners[0])) as ring:
+            ring.descriptions()
+            ring.readies()
+            scheduler = Scheduler(1, chunk, CONTEXT, CONTEXT, CONTEXT)
+            yield Loop(Stage(Clockwork(hidden, chunk, costs[0])), ring, scheduler, PlainChooser())
     finally:
+        for child in children:
+            _end(child)
         for listener in listeners:
             listener.close()
 
 
-def _time_rounds(ring: Ring, hidden: int, rounds: int) -> float:
-    engine = NoEngine(hidden)
-    ring.descriptions()
-    ring.readies()
-    loop = Loop(Stage(engine), ring, Scheduler(1, 64, CONTEXT, CONTEXT, CONTEXT), PlainChooser())
-    loop.scheduler.add(Sequence(0, (1, 1), rounds))
-    times = []
-    while not loop.scheduler.idle:
-        started = time.perf_counter()
-        loop.step()
-        times.append((time.perf_counter() - started) * 1e3)
-    return median(times[rounds // 4 :]) / 2
+def _child(
+    rank: int, listener: socket.socket, addresses: Rows[str], key: bytes, hidden: int, chunk: int, costs: Costs
+) -> subprocess.Popen[bytes]:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ropeway.launch.hops", str(rank)], stdin=subprocess.PIPE, pass_fds=[listener.fileno()]
+    )
+    value = {
+        "listener": listener.fileno(),
+        "addresses": addresses,
+        "key": key.hex(),
+        "hidden": hidden,
+        "chunk": chunk,
+        "costs": [[cost.fixed_ms, cost.row_ms, cost.depth_ms] for cost in (costs.decode, costs.prompt)],
+    }
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(value).encode() + b"\n")
+    child.stdin.flush()
+    return child
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.stdin is not None:
+        child.stdin.close()
+    try:
+        child.wait(5)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _config(rank: int, addresses: tuple[str, ...], key: bytes, hidden: int, listener: socket.socket) -> RingConfig:
-    layout = Layout(Boundary(hidden), LAYOUT_OF, 2, ((0, 1), (1, 2)))
+    ranges = tuple((at, at + 1) for at in range(len(addresses)))
+    layout = Layout(Boundary(hidden), NOBODY, len(addresses), ranges)
     return RingConfig(rank, layout, key, addresses, CONTEXT, listener=listener, bring_up_s=30.0)
 
 
-def _follower() -> int:
-    """Rank 1: its setup is on standard input."""
+def _follower(rank: int) -> int:
+    """A rank from 1 on: its setup is on standard input."""
     setup = json.loads(sys.stdin.readline())
     hidden = int(setup["hidden"])
     listener = socket.socket(fileno=setup["listener"])
-    config = _config(1, tuple(setup["addresses"]), bytes.fromhex(setup["key"]), hidden, listener)
-    engine = NoEngine(hidden)
+    config = _config(rank, tuple(setup["addresses"]), bytes.fromhex(setup["key"]), hidden, listener)
+    engine = Clockwork(hidden, int(setup["chunk"]), Costs(*(Cost(*cost) for cost in setup["costs"])))
     try:
         with join(config) as ring:
-            ring.describe(describe_stage(config.layout, 1, engine))
-            ring.ready(Ready(1, 0, 0, 0))
-            follow(ring, Stage(engine), config.layout, 1, frozenset())
+            ring.describe(describe_stage(config.layout, rank, engine))
+            ring.ready(Ready(rank, 0, 0, 0))
+            follow(ring, Stage(engine), config.layout, rank, frozenset())
     except RingStopped:
         return 0
     return 1
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["1"]:
-        os._exit(_follower())
+    if len(sys.argv) > 1:
+        os._exit(_follower(int(sys.argv[1])))
     sys.stdout.write(f"{hop_ms():.3f} ms a hop\n")

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ropeway.checkpoints.cache import cache_directory, cached_file
 from ropeway.placement.calibration import Calibration, Settings
@@ -58,7 +58,11 @@ def kept(
     }
     text = json.dumps(value, indent=1).encode()
     path.unlink(missing_ok=True)
-    cached_file(path, len(text), lambda file: file.write(text) and None)
+
+    def write(file: BinaryIO) -> None:
+        file.write(text)
+
+    cached_file(path, len(text), write)
     return Kept(calibration, path, True)
 
 
