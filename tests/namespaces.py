@@ -1,4 +1,4 @@
-"""Network namespaces for tests: a process that sees nothing but its own lo, for what talks to the network by itself."""
+"""Namespaces for tests: a process that sees nothing but its own lo and its own processes, all of which end with it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ def prefix() -> tuple[str, ...]:
     """What a command begins with to run in a namespace of its own; nothing where this machine does not let us."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return ()
-    for flags in (("-n",), ("-rn",)):
-        command = ("unshare", *flags, "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    for flags in ((), ("-r",)):
+        alone = ("-n", "-m", "-p", "--fork", "--kill-child", "--mount-proc")
+        command = ("unshare", *flags, *alone, "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
         if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0:
             return command
     return ()
@@ -36,13 +38,14 @@ def needed() -> tuple[str, ...]:
     return command
 
 
-def pytest_in_namespace(*args: str) -> int:
-    """Run pytest in a namespace; how many tests have passed. None may fail."""
+def pytest_in_namespace(*args: str, limit_s: float = LIMIT_S) -> int:
+    """Run pytest in a namespace, for `limit_s` at most; how many tests have passed. None may fail."""
     command = [*needed(), sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment
-    )
+    with tempfile.TemporaryDirectory(prefix="rw", dir="/tmp") as scratch:  # short: paths of sockets lie in it
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "TMPDIR": scratch}
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False, env=environment
+        )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     found = re.search(r"(\d+) passed", done.stdout)
     assert found is not None, done.stdout

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from cluster.far import FarSwitch, open_tap
 from end_to_end.processes import Process, Yard
 
 _NEW_NET = 0x40000000
@@ -55,19 +56,23 @@ class Host:
         run("ip", "link", "add", "name", here, "type", "veth", "peer", "name", there)
         run("ip", "link", "set", there, "netns", str(self.pid), "name", "eth0")
         run("ip", "link", "set", here, "master", "switch", "up")
+        self._port = here
+        self._address()
+
+    def _address(self) -> None:
         run(*self.command("ip", "link", "set", "lo", "up"))
         run(*self.command("ip", "address", "add", f"{self.address}/24", "dev", "eth0"))
         run(*self.command("ip", "link", "set", "eth0", "up"))
-        self._port = here
 
     def cable(self, state: str) -> None:
         """Pull its cable ("down") or put it back ("up")."""
         run("ip", "link", "set", self._port, state)
 
-    def delay(self, milliseconds: int, loss_percent: float = 0.0) -> None:
-        """What it sends arrives so late, or not at all."""
-        shape = ("netem", "delay", f"{milliseconds}ms", "loss", f"{loss_percent}%")
-        run(*self.command("tc", "qdisc", "replace", "dev", "eth0", "root", *shape))
+    def plug_far(self, switch: FarSwitch) -> None:
+        """Join it to a switch that is far away."""
+        with self._inside():
+            switch.add(open_tap("eth0"))
+        self._address()
 
     def connect(self, port: int, timeout_s: float) -> http.client.HTTPConnection:
         """A connection to a server on this host's lo."""
@@ -97,16 +102,25 @@ def _enter(descriptor: int) -> None:
 
 
 class Village:
-    """Some hosts, each with a home for its node; what runs on them is ended with them."""
+    """Some hosts, each with a home for its node; what runs on them is ended with them.
 
-    def __init__(self, directory: Path, count: int, model: str) -> None:
+    With `far`, seconds one way and the share of frames that are lost, they are far apart, and have no cables to pull.
+    """
+
+    def __init__(self, directory: Path, count: int, model: str, far: tuple[float, float] | None = None) -> None:
         run("ip", "link", "add", "name", "switch", "type", "bridge")
         run("ip", "link", "set", "switch", "up")
         self.model = model
         self.yard = Yard(directory)
         self.hosts = [Host(number) for number in range(count)]
+        self._far = None if far is None else FarSwitch(*far)
         for number, host in enumerate(self.hosts):
-            host.plug(number)
+            if self._far is None:
+                host.plug(number)
+            else:
+                host.plug_far(self._far)
+        if self._far is not None:
+            self._far.start()
         self._homes = directory / "homes"
         self._homes.mkdir()
 
@@ -144,4 +158,6 @@ class Village:
         self.yard.end()
         for host in self.hosts:
             host.close()
+        if self._far is not None:
+            self._far.close()
         run("ip", "link", "delete", "switch")

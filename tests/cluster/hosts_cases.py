@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,10 @@ import pytest
 from cluster.asking import Server, Stream
 from cluster.hosts import Host, Village
 from end_to_end.processes import LIMIT_S, Process, is_alive, processes, wait_until
+from ropeway.cluster.ticket import Ticket
 from tiny_gguf import TinyModel, write_tiny
 
-pytestmark = pytest.mark.timeout(110)
+pytestmark = pytest.mark.timeout(220)
 
 
 class Cluster:
@@ -44,12 +46,16 @@ class Cluster:
         self.up(host)
 
 
+FAR = (0.06, 0.01)
+"""Seconds one way, and the share of packets that are lost, between hosts that are far apart."""
+
+
 @pytest.fixture
-def village(tmp_path: Path) -> Iterator[Village]:
+def village(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Village]:
     directory = tmp_path / "model"
     directory.mkdir()
     model = write_tiny(directory / "small.gguf", TinyModel(layers=6))
-    here = Village(tmp_path, 3, str(model))
+    here = Village(tmp_path, 3, str(model), getattr(request, "param", None))
     try:
         yield here
     finally:
@@ -239,6 +245,66 @@ def test_the_one_who_serves_is_killed(village: Village) -> None:
     server.wait()
     assert server.complete().status == 200
     assert not left(village)
+
+
+def test_an_agent_stopped(village: Village) -> None:
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    text = server.complete().text
+    stream = server.stream()
+    victims = ranks_of(cluster.agents["host1"])
+    began = cluster.agents["host1"].signal(signal.SIGSTOP)
+    lost(server, stream, began, "a stopped agent")
+    assert server.nodes() == ["host0", "host2"]
+    assert server.complete().text == text
+    wait_until(lambda: all(map(has_ended, victims)))
+    cluster.agents["host1"].signal(signal.SIGCONT)
+    wait_until(lambda: "host1" in alive(village), LIMIT_S, server.process.said)
+    assert server.complete().text == text
+    assert not left(village)
+
+
+def test_who_is_not_let_in(village: Village) -> None:
+    first, second, third = village.hosts
+    up = village.node(first)
+    up.until(lambda process: "ropeway1" in process.out)
+    ticket = Ticket.parse(up.out.split()[-1])
+    village.node(second, ticket.text()).until(lambda process: "is up" in process.err)
+
+    other = village.node(third, replace(ticket, key=bytes(32)).text())
+    assert other.status() == 1
+    assert "wrong_cluster" in other.err
+    assert bytes(32).hex() not in other.said()
+    twin = village.ropeway(third, "node", "--label", "host1", "--relays", "none", ROPEWAY_TICKET=ticket.text())
+    assert twin.status() == 1
+    assert "label_taken" in twin.err
+    damaged = village.node(third, ticket.text()[:-1])
+    assert damaged.status() == 2
+    assert "it is damaged" in damaged.err
+    nobody = village.node(third, replace(ticket, node="ab" * 32).text())
+    assert nobody.status() == 1
+    assert "did not let us in" in nobody.err or "cannot be reached" in nobody.err
+
+    assert alive(village) == ["host0", "host1"]
+    assert ticket.key.hex() not in up.said()
+    assert not any(ticket.text() in seen.args for seen in processes())
+
+
+@pytest.mark.parametrize("village", [FAR], indirect=True, ids=["120ms"])
+def test_far_apart(village: Village) -> None:
+    cluster = Cluster(village, "--wan")
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    text = server.complete().text
+    assert server.complete().text == text
+    stream = server.stream()
+    [victim] = ranks_of(cluster.agents["host1"])
+    began = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    lost(server, stream, began, "a killed rank, 120 ms away")
+    assert server.complete().text == text
+    assert sorted(alive(village)) == ["host0", "host1", "host2"]
 
 
 def alive(village: Village) -> list[str]:
