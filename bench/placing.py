@@ -154,6 +154,7 @@ def sweep(ratio: int, model: Model, nodes: tuple[Node, Node], args: argparse.Nam
         point = Point(ratio, cut, told.decode_ms, 1.0, told.first_token_ms, 1.0, stages_predicted_ms=stages)
         point = run_clockwork(point, problem, args) if args.clockwork else run_cut(point, 1 / ratio, args)
         say(describe(point))
+        time.sleep(args.pause_s)
         if point.others <= QUIET_SHARE:
             found.append(point)
     lost = {}
@@ -230,6 +231,7 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--calibrate-s", type=float, default=20.0)
+    parser.add_argument("--pause-s", type=float, default=0.0, help="between cuts, for others on the machine")
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--clockwork", action="store_true")
     parser.add_argument("--search", action="store_true")

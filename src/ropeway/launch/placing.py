@@ -25,6 +25,9 @@ from ropeway.placement.wanted import Goal, Pins, Wanted
 LOOPBACK = Link(0.0, 1e9)
 """Between two processes of one machine: 1 to 2.6 GB/s, and the delay is in what the ends take (launch/hops.py)."""
 
+QUICK_S = 12.0
+"""Longest calibration where somebody waits for a reply. It is kept, and a longer one by hand takes its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -118,7 +121,8 @@ def local_fleet(model: str, stages: int, threads: int) -> Fleet:
     Raises EngineError, CheckpointError.
     """
     path = resolve_checkpoint(model)
-    settings = Settings(DEFAULT[format_of(path)], threads=threads or max(1, usable_cores() // stages))
+    share = max(1, usable_cores() // stages)
+    settings = Settings(DEFAULT[format_of(path)], threads=threads or share, limit_s=QUICK_S)
     node = calibrated_here(model, "here", settings).calibration.node
     limit = node.limit_bytes // stages
     return Fleet(tuple(replace(node, name=f"stage{n}", limit_bytes=limit) for n in range(stages)), link=LOOPBACK)

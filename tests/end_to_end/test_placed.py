@@ -1,0 +1,56 @@
+"""A reply from a ring that was placed by a nodes file, and what it took against what was predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from end_to_end.commands import ropeway, ropeway_json
+
+NODES = """
+[[node]]
+name = "fast"
+limit_gb = 4
+decode_ms = 0.01
+prompt_row_ms = 0.001
+
+[[node]]
+name = "slow"
+limit_gb = 4
+decode_ms = 0.02
+prompt_row_ms = 0.002
+"""
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> str:
+    (tmp_path / "nodes.toml").write_text(NODES)
+    return str(tmp_path / "nodes.toml")
+
+
+def test_the_cuts_of_a_reply_come_from_the_search(small: str, nodes: str) -> None:
+    # 1,024 rows in 8 parts of 128: 4 of 6 layers on the node that is twice as fast
+    asked = ("--place", nodes, "--goal", "prompt", "--part", "128")
+    value = ropeway_json("run", small, "hello", "--raw", "--max-tokens", "40", *asked)
+    assert [(stage["first"], stage["end"]) for stage in value["stages"]] == [(0, 4), (4, 6)]
+    assert len(value["token_ids"]) == 40 or value["finish"] == "stop"
+    if len(value["token_ids"]) == 40:
+        told = value["prediction"]
+        assert [stage["node"] for stage in told["stages"]] == ["fast", "slow"]
+        assert told["measured_ms"] > 0
+        assert told["ratio"] > 0
+        assert told["rounds"] == 24
+
+
+def test_one_node_may_be_the_best_ring(small: str, nodes: str) -> None:
+    value = ropeway_json("run", small, "hello", "--raw", "--max-tokens", "2", "--place", nodes)
+    assert [(stage["first"], stage["end"]) for stage in value["stages"]] == [(0, 6)]
+
+
+def test_cuts_by_hand_and_a_placement_are_too_much(small: str, nodes: str) -> None:
+    said = ropeway("run", small, "hello", "--cuts", "3", "--place", nodes, expect=2).stderr
+    assert "place: --cuts says where to cut already" in said
+    ring = ("--ring", "127.0.0.1:1,127.0.0.1:2")
+    assert "has the address 127.0.0.1:1" in ropeway("run", small, "x", "--place", nodes, *ring, expect=2).stderr
+    assert "needs a nodes file" in ropeway("run", small, "x", "--place", "local", *ring, expect=2).stderr
