@@ -144,12 +144,14 @@ def test_figures(show: Show, script: Script) -> None:
     ring: dict[str, Any] = ring_at(3, 2, Load(streams=3))
     ring["throughput"] = {"tokens_per_s": 61.2, "prompt_tokens_per_s": 240}
     ring["overlap"] = {"at_work": 1.62, "possible": 1.78, "efficiency": 0.91}
+    ring["prediction"] = {"measured_ms": 21.5, "predicted_ms": 16.2, "cause": "rank 1 (old) takes 1.60 times as long"}
     script.ring = lambda: say_json(ring)
     tab.until("document.querySelector('[data-figure=tokens] .value').innerText === '61'")
     figures = tab.run(
         "Object.fromEntries([...document.querySelectorAll('.figure')].map((f) => [f.dataset.figure, f.innerText]))"
     )
     assert "240" in figures["prompt"]
+    assert "22 ms a token, 16.2 ms predicted: rank 1 (old) takes 1.60 times as long" in figures["tokens"]
     assert "1.6 stages at work, 91\u00a0% of the ideal" in figures["rounds"]
     assert "3" in figures["slots"]
     assert "of 8" in figures["slots"]

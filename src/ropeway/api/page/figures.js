@@ -41,6 +41,7 @@ export class Figures {
     this.drawSpark();
     const busy = ring.streams.length;
     this.tokens.show(live ? rate(ring.tokensPerS) : "0", `over ${plural(busy, "stream")}`);
+    this.tokens.add(live ? compared(ring) : "");
     this.prompt.show(live ? rate(ring.promptTokensPerS) : "0", "tokens a second");
     this.rounds.show(live ? rate(ring.round.perS) : "0", ring.round.number
       ? `the last ${millis(ring.round.lastMs)}, ${millis(ring.round.wireMs)} on the wire` : "none yet");
@@ -84,6 +85,13 @@ export class Figures {
     const on = total > MOST_PIPS ? Math.ceil((used / total) * MOST_PIPS) : used;
     [...this.pips.children].forEach((pip, i) => mark(pip, "data-on", i < on ? "yes" : "no"));
   }
+}
+
+/** What a token takes against what the placement was predicted to take. @param {Ring} ring */
+function compared(ring) {
+  const { predictedMs, measuredMs, cause } = ring.prediction;
+  if (!predictedMs) return "";
+  return `${millis(measuredMs)} a token, ${millis(predictedMs)} predicted${cause ? `: ${cause}` : ""}`;
 }
 
 class Figure {

@@ -21,6 +21,7 @@ export function readRing(value) {
   const model = object(value.model);
   const round = object(value.round);
   const overlap = object(value.overlap);
+  const told = object(value.prediction);
   const cache = object(value.prompt_cache);
   const limits = object(value.queue);
   const slots = object(value.slots);
@@ -53,6 +54,7 @@ export function readRing(value) {
       wireMs: number(round.wire_ms),
     },
     overlap: { atWork: number(overlap.at_work), possible: number(overlap.possible), efficiency: share(overlap.efficiency) },
+    prediction: { predictedMs: number(told.predicted_ms), measuredMs: number(told.measured_ms), cause: text(told.cause, 400) },
     streams: list(value.streams, MOST_STREAMS).map(readStream),
     slots: { used: number(slots.used), total: number(slots.total) },
     queue: { waiting: number(limits.waiting), limit: number(limits.limit) },
