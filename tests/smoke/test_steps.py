@@ -103,6 +103,15 @@ def test_nothing_raises_in_the_teardown_nor_a_second_time(attention: Attention) 
         interrupt()
 
 
+def test_a_hangup_that_nohup_turned_off_stays_off() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with attentive():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_the_handlers_are_as_they_were_afterwards() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with attentive():

@@ -65,9 +65,10 @@ class Attention:
 
 @contextlib.contextmanager
 def attentive() -> Iterator[Attention]:
-    """Take the signals inside; they are as they were afterwards."""
+    """Take the signals inside, but for a SIGHUP that nohup has turned off; they are as they were afterwards."""
     attention = Attention()
-    before = {number: signal.signal(number, attention.handle) for number in NUMBERS}
+    taken = [n for n in NUMBERS if n is not signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, attention.handle) for number in taken}
     try:
         yield attention
     finally:
