@@ -13,8 +13,9 @@ from typing import Annotated
 import typer
 
 from ropeway.cli import flags
-from ropeway.cluster.home import Home, default_home
+from ropeway.cluster.home import default_home
 from ropeway.cluster.settings import DEFAULT_RELAYS, AgentSettings
+from ropeway.cluster.ticket import MARK, Ticket, picture
 
 Label = Annotated[str, typer.Option("--label", help="This node's name for people; the host's unless given.")]
 Bind = Annotated[
@@ -74,8 +75,8 @@ def node(
     """Join a cluster, and run stages for it until told to stop."""
     with flags.people(guarded=False):
         directory = home or default_home()
-        if ticket and ticket in sys.argv and not Path(ticket).exists() and ticket != "-":
-            _start_without(ticket, Home(directory))
+        if ticket in sys.argv and ticket.lower().startswith(MARK):
+            _start_without(ticket)
         settings = AgentSettings(
             str(directory), _read_ticket(ticket), False, label, _split(bind), relays, wan, memory_mb
         )
@@ -84,7 +85,6 @@ def node(
 
 def _be_a_node(settings: AgentSettings, *, show: bool, qr: bool) -> None:
     from ropeway.cluster.agent import JoinFailed, NodeAgent
-    from ropeway.cluster.ticket import picture
 
     logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s", force=True)
 
@@ -114,19 +114,17 @@ def _read_ticket(ticket: str) -> str:
     """The ticket itself. Raises ValueError."""
     if ticket == "-":
         return sys.stdin.readline()
+    if not ticket or ticket.lower().startswith(MARK):
+        return ticket
     try:
-        path = Path(ticket)
-        return path.read_text() if ticket and path.is_file() else ticket
-    except OSError:
-        return ticket  # too long for a file's name
+        return Path(ticket).read_text()
+    except OSError as error:
+        raise ValueError(f"ticket: neither a ticket nor a file that can be read ({error.strerror})") from None
 
 
-def _start_without(ticket: str, home: Home) -> None:
+def _start_without(ticket: str) -> None:
     """Start this command anew with the ticket in its environment: every user can read a list of arguments."""
-    from ropeway.cluster.ticket import Ticket
-
     Ticket.parse(ticket)
-    home.make()
     rest = [argument for argument in sys.argv[1:] if argument != ticket]
     environment = {**os.environ, "ROPEWAY_TICKET": ticket}
     os.execve(sys.executable, [sys.executable, "-m", "ropeway", *rest], environment)
