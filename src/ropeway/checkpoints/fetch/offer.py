@@ -30,7 +30,10 @@ from ropeway.checkpoints.origin import NOTE, origin_of
 
 log = logging.getLogger("ropeway.fetch")
 
-SINGLE: Final = "model.safetensors"
+STEM: Final = "model"
+"""How the names of weights begin where several lie side by side without an index."""
+OPEN_TRIES: Final = 4
+"""How often a source is asked at first: fewer than for its bytes, because a name may just be mistyped."""
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +-]{0,199}")
 
 Peer = tuple[str, Callable[[], socket.socket]]
@@ -93,7 +96,7 @@ def open_offer(model: str, patience: Patience | None = None, cache: Path | None 
     Where its source cannot be reached, what the cache has of it from an earlier fetch. Raises ValueError for a
     malformed name, CheckpointError where there is nothing of the kind.
     """
-    patience = patience or Patience()
+    patience = patience or Patience(OPEN_TRIES)
     if not model.startswith(("hf:", "http://", "https://")):
         yield local_offer(Path(model).expanduser())
         return
@@ -203,7 +206,7 @@ def _web_offer(web: Web, spec: WebSpec, patience: Patience) -> Offer:
 
 
 def _directory(beside: OpenFile, text: str, weights: list[str], patience: Patience) -> dict[str, list[Source]]:
-    """The files of a safetensors directory: what the index names, else `model.safetensors` or the only one."""
+    """The files of a safetensors directory: what the index names, else the only one, else `model*.safetensors`."""
     files: dict[str, list[Source]] = {}
     for name in (*COMPANIONS, INDEX):
         try:
@@ -218,9 +221,9 @@ def _directory(beside: OpenFile, text: str, weights: list[str], patience: Patien
     if INDEX in files:
         weights = _indexed(Reader(files[INDEX], patience))
     elif len(weights) != 1:
-        weights = [SINGLE] if SINGLE in weights else []
+        weights = [name for name in weights if name.startswith(STEM)]
     if not weights:
-        raise CheckpointError(f"{text}: there is neither {INDEX} nor {SINGLE}")
+        raise CheckpointError(f"{text}: there is neither {INDEX} nor {STEM}.safetensors")
     for name in weights:
         files[plain_name(name)] = [beside(name)]
     return files

@@ -161,7 +161,8 @@ class Fetch:
         layers = config.get("num_hidden_layers")
         if type(layers) is int:
             need.check(layers)
-        return self._safetensors(need.label, safetensors_parts.chooser(need, tied=_tied(header, self.offer.weights)))
+        tied = config.get("tie_word_embeddings") is True or not _has_head(header, self.offer.weights)
+        return self._safetensors(need.label, safetensors_parts.chooser(need, tied=tied))
 
     def _safetensors(self, form: str, wanted: Callable[[str], bool] | None) -> Path:
         """A directory with the tensors that are `wanted`; None for whole files."""
@@ -281,6 +282,6 @@ def _config(directory: Path) -> Mapping[str, object]:
     return text
 
 
-def _tied(directory: Path, weights: list[str]) -> bool:
-    """Whether the head is the embedding matrix: there is no output matrix of its own."""
-    return not any("lm_head" in name for file in weights for name in SafetensorsFile.open(directory / file).tensors)
+def _has_head(directory: Path, weights: list[str]) -> bool:
+    """Whether there is an output matrix of its own."""
+    return any("lm_head" in name for file in weights for name in SafetensorsFile.open(directory / file).tensors)
