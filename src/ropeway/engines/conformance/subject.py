@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from ropeway.engines.base import EngineError
 from ropeway.engines.rows import from_f32
 from ropeway.engines.worker.messages import READY_BYTES, ReadyLine, decode_object, decode_ready, encoded, payload
 from ropeway.engines.worker.process import WorkerProcess
@@ -43,8 +44,12 @@ class Subject:
             "HEAD": "1",
         }
         self.process = WorkerProcess(command, settings)
-        line = self.process.read_line(READY_BYTES, time.monotonic() + wait_s)
-        self.ready: ReadyLine = decode_ready(line)
+        try:
+            line = self.process.read_line(READY_BYTES, time.monotonic() + wait_s)
+            self.ready: ReadyLine = decode_ready(line)
+        except EngineError:
+            self.process.stop()
+            raise
         self._number = 0
 
     def say(self, line: str) -> dict[str, object]:
