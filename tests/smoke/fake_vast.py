@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 KEY = "5ec2e7f00dfeed0123456789abcdef5ec2e7f00dfeed0123456789abcdef0000"
 HERE = Path(__file__).parent
@@ -33,6 +33,7 @@ BURST_S = 0.5
 LIMIT_S = 60.0
 
 Gate = Callable[["Request"], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class FakeVast:
         """The instance of a stage, waited for."""
         return self.until(lambda: next((r for r in self.ever if r.stage == stage), None))
 
-    def until(self, found: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+    def until(self, found: Callable[[], T | None], limit_s: float = LIMIT_S) -> T:
         """Wait until `found` gives something, which is given back."""
         give_up = time.monotonic() + limit_s
         while not (value := found()):

@@ -10,8 +10,8 @@ import queue
 from collections.abc import Mapping
 from typing import Any
 
-import ropeway.smoke.node
 from ropeway.cli.gpu_node import main
+from ropeway.smoke import node
 
 
 class StubRank:
@@ -41,5 +41,5 @@ class StubRank:
 
 
 if __name__ == "__main__":
-    ropeway.smoke.node.RankProcess = StubRank  # type: ignore[misc,assignment]
+    setattr(node, "RankProcess", StubRank)  # noqa: B010 (the module does not export the name)
     main()

@@ -41,13 +41,11 @@ def test_members_names_and_messages(seed: Seed) -> None:
     inbox = seed.listen(ORCHESTRATOR)
     with join(seed.ticket(), "stage-0", LIMIT_S) as first, join(seed.ticket(), "stage-1", LIMIT_S) as second:
         everybody = {"orchestrator": "alive", "stage-0": "alive", "stage-1": "alive"}
-        for cluster in (seed, first, second):
-            until(lambda cluster=cluster: states(cluster) == everybody)
+        until(lambda: all(states(cluster) == everybody for cluster in (seed, first, second)))
         box = first.listen(ENTRY)
         for stage, member in enumerate((first, second)):
             member.listen(stage_name(stage))
-        for cluster in (seed, first, second):
-            until(lambda cluster=cluster: len(cluster.names()) == 4)
+        until(lambda: all(len(cluster.names()) == 4 for cluster in (seed, first, second)))
         assert second.rank_addresses(2) == (first.node, second.node)
 
         seed.send(ENTRY, InferenceRequest(ORCHESTRATOR, "Say hello", 3, "1"))

@@ -33,6 +33,7 @@ def run(*flags: str, status: int = 2, **environment: str) -> str:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
+        (("--keep-on-failure",), "keep-on-failure: processes on this machine end with the run"),
         (("--vastai", "--local"), "local: --local and --vastai exclude each other"),
         (("--vastai", "--api-key", KEY), "image: --vastai needs --image"),
         (RENT, "api-key: --vastai needs"),

@@ -104,6 +104,8 @@ def smoke(
     try:
         if vastai and local:
             raise ValueError("local: --local and --vastai exclude each other")
+        if keep_on_failure and not vastai:
+            raise ValueError("keep-on-failure: processes on this machine end with the run")
         pace = Pace(poll_s=poll or (10.0 if vastai else LOCAL_POLL_S), reconcile_s=reconcile)
         limits = _limits(limit or [])
         with Reporter() as reporter:
@@ -157,6 +159,7 @@ def _run(settings: RunSettings, provider: Provider, reporter: Reporter, as_json:
         provider.close()
         if ledger is not None:
             ledger.close(settled=result is not None and not result.left)
+    reporter.settle()
     status = 0 if result.ok else EXIT_FAILED
     text = banner(result.text, shutil.get_terminal_size().columns) if result.text else ""
     try:

@@ -48,6 +48,12 @@ class Reporter:
         """Something has happened."""
         self._print(f"{time.monotonic() - self._started:6.1f} s  {escape(text)}")
 
+    def settle(self) -> None:
+        """Nothing is waited for any more: no clock between the lines that follow."""
+        if self._status is not None:
+            with suppress(OSError):
+                self._status.stop()
+
     def plain(self, text: str) -> None:
         """A line as it is."""
         self._print(escape(text))
@@ -67,6 +73,4 @@ class Reporter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            with suppress(OSError):
-                self._status.stop()
+        self.settle()

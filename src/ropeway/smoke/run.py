@@ -81,7 +81,7 @@ def smoke_run(settings: RunSettings, provider: Provider, ledger: Ledger | None, 
         run = _Run(settings, provider, ledger, reporter, attention)
         try:
             run.go()
-        except (StepFailed, ProviderError, AgentError, Interrupted, OSError) as error:
+        except (StepFailed, ProviderError, AgentError, Interrupted, OSError, ValueError) as error:
             run.fail(error)
         finally:
             run.end()
@@ -105,7 +105,7 @@ class _Run:
         self._kept = False
 
     def go(self) -> None:
-        """Every step but the last. Raises StepFailed, ProviderError, AgentError, Interrupted, OSError."""
+        """Every step but the last. Raises StepFailed, ProviderError, AgentError, Interrupted, OSError, ValueError."""
         settings, rental = self._settings, self._rental
         count = settings.wanted.count
         with self._steps.step("search") as deadline:
