@@ -27,6 +27,8 @@ SINGLE += [PACKAGE / "serving" / "drafting" / f"{name}.py" for name in DRAFTING]
 SINGLE += [PACKAGE / "cluster" / "names.py"]
 SWIM = PACKAGE / "cluster" / "swim" / "__init__.py"
 ROOMS = ("wire", "placement", "cluster/swim")
+FETCH = ("exchange", "need", "ranges", "source", "spec")
+SINGLE += [PACKAGE / "checkpoints" / "fetch" / f"{name}.py" for name in FETCH]
 FILES = sorted(
     path
     for path in [*SINGLE, *(file for room in ROOMS for file in (PACKAGE / room).rglob("*.py"))]

@@ -91,6 +91,7 @@ def test_what_is_in_use_stays(cache: Path) -> None:
         assert names(make_room(cache, 128 * KIB, 256 * KIB)) == ["c.gguf", "a.gguf"]
     lease.close()
     lease.close()
+    Lease(cache / "nothing").close()
     assert names(make_room(cache, 140 * KIB, 256 * KIB)) == ["b.gguf"]
 
 

@@ -47,8 +47,9 @@ class Lease:
     """A file of the cache that is in use while this object lives, in any process."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with suppress(OSError):  # a file system without locks
+        self._descriptor = -1
+        with suppress(OSError):  # it has just gone, or its file system has no locks
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def close(self) -> None:

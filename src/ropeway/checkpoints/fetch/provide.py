@@ -210,10 +210,9 @@ class Fetch:
 
     def _file(self, job: _Job) -> None:
         before = self._done
-        reader = self._reader(job.name)
-        voucher = self.vouch.get(job.name)
 
         def go_on(file: FileIO) -> None:
+            reader, voucher = self._reader(job.name), self.vouch.get(job.name)
             assemble(file, job.recipe, reader, self._moved, voucher)
             if voucher is None:
                 _check_whole(file, job.recipe, reader)
