@@ -9,7 +9,8 @@ from pathlib import Path
 from fake_engine import Shape, reply_alone
 from fake_ranks import FakeRing, fake_ring, layout_of, placement_of
 from ropeway.launch.rank0 import Rank0
-from ropeway.launch.replica import Replica, ReplicaOptions
+from ropeway.launch.replica import Replica
+from ropeway.launch.replica_options import ReplicaOptions
 from ropeway.serving.service import (
     GenerateRequest,
     ServiceState,

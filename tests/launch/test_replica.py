@@ -16,7 +16,7 @@ from fake_engine import reply_alone
 from fake_ranks import Gate
 from launch.served_rings import SHAPE, Place
 from ropeway.engines.base import EngineError
-from ropeway.launch.replica import ReplicaOptions
+from ropeway.launch.replica_options import ReplicaOptions
 from ropeway.serving.sequence import Finish, SamplingParams
 from ropeway.serving.service import (
     FailedEvent,

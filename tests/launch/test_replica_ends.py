@@ -13,7 +13,7 @@ from fake_ranks import Gate
 from launch.served_rings import Place
 from ropeway.engines.base import EngineError
 from ropeway.launch import replica as replica_file
-from ropeway.launch.replica import ReplicaOptions
+from ropeway.launch.replica_options import ReplicaOptions
 from ropeway.serving.runner import Runner
 from ropeway.serving.service import (
     FailedEvent,

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,8 @@ from ropeway.launch.fetching import place_rank
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.placing import place_options
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
-from ropeway.launch.replica import LONGEST_PAUSE_S, Opener, Replica, ReplicaOptions
+from ropeway.launch.replica import Opener, Replica
+from ropeway.launch.replica_options import LONGEST_PAUSE_S, ReplicaOptions
 from ropeway.launch.signals import Interrupted
 from ropeway.transport import Ring
 from ropeway.types import SamplerAt
@@ -27,6 +29,15 @@ from ropeway.verify.evidence import certified_id
 
 if TYPE_CHECKING:
     from ropeway.launch.cluster import ClusterOpener
+
+
+class Resume(Enum):
+    """What becomes of replies whose ring is lost."""
+
+    OFF = "off"
+    """They end with an error event."""
+    SAME_BACKEND = "same-backend"
+    """They go on where the next ring has the same engines and backends."""
 
 
 def serve(
@@ -76,6 +87,9 @@ def serve(
         bool, typer.Option("--cluster", help="Place the stages on the nodes of this machine's cluster (ropeway up).")
     ] = False,
     home: flags.HomeOption = None,
+    resume: Annotated[
+        Resume, typer.Option("--resume", help="Whether replies of a lost ring go on on the next one, after a pause.")
+    ] = Resume.OFF,
     place: flags.Place = "",
     goal: flags.GoalOption = "decode",
     certificate: Annotated[
@@ -136,6 +150,7 @@ def serve(
                 restarts if over is None else sys.maxsize,  # nodes come back when they do
                 longest_pause_s=LONGEST_PAUSE_S if over is None else over.pause_s,
                 model_id=model_id,
+                resume=resume is Resume.SAME_BACKEND,
                 draft=drafts,
                 plan=plan,
             ),

@@ -1,7 +1,8 @@
 """A served ring: the loop in a thread of its own, requests from any thread, and the way back after a loss.
 
-Keeps the contract of serving/service.py. When the ring is lost every request ends with an event that says so; the
-ring is then brought up again with growing pauses, a bounded number of times in a row.
+Keeps the contract of serving/service.py. When the ring is lost every request ends with an event that says so, unless it
+may wait for the next ring (`resume`). The ring is then brought up again with growing pauses, a bounded number of times
+in a row.
 """
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final
 
 from ropeway.checkpoints.checkpoint import open_checkpoint
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.engines.base import EngineError
-from ropeway.launch.drafting import DraftOptions, open_drafting
+from ropeway.launch.drafting import open_drafting
 from ropeway.launch.parts import part_size
 from ropeway.launch.placement import Placement
-from ropeway.launch.placing import Planned
 from ropeway.launch.rank0 import Rank0
-from ropeway.serving.board import Board, StageCard
+from ropeway.launch.replica_options import ReplicaOptions, cards_of
+from ropeway.serving.board import Board
 from ropeway.serving.chooser import JobChooser
 from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.inbox import RETRY_AFTER_S, Inbox
@@ -43,38 +43,19 @@ from ropeway.serving.service import (
 )
 from ropeway.serving.speech import Speech
 from ropeway.transport import Ring, RingEnded
-from ropeway.types import SamplerAt
+from ropeway.types import Backend, EngineKind, SamplerAt
 
 STABLE_S: Final = 60.0
 """A ring that was ready for so long may be restarted as often as at first."""
-LONGEST_PAUSE_S: Final = 30.0
 DRAIN_S: Final = 180.0
+HOLD_S: Final = 300.0
+"""How long a request waits for the next ring."""
 LEAVE_S: Final = 10.0
 """How long the loop may take to come out of what it does when the replica is stopped."""
 
 _EXPECTED: Final = (RingEnded, EngineError, CheckpointError, OSError)
 
 _log = logging.getLogger("ropeway.replica")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaOptions:
-    """How a replica serves: requests that may wait, memory for the prompt cache, rounds at once, restarts in a row.
-
-    `pause_s` goes before the first restart, twice as much before each further one, but no more than `longest_pause_s`.
-    """
-
-    queue: int = 64
-    cache_bytes: int = 256 << 20
-    groups: int = 1
-    restarts: int = 5
-    pause_s: float = 0.5
-    longest_pause_s: float = LONGEST_PAUSE_S
-    model_id: str = ""
-    draft: DraftOptions = field(default_factory=DraftOptions)
-    plan: Planned | None = None
-    """Where the placement comes from, to hold what it takes against what it was predicted to take."""
-
 
 Opener = Callable[[Callable[[Ring], None]], AbstractContextManager[Rank0]]
 """What brings a ring up, and gives it away to a function before bring-up, as `open_local` and `open_ring` do."""
@@ -101,6 +82,10 @@ class Replica:
         """Since when the ring is ready (time.monotonic)."""
         self._ring: Ring | None = None
         """The ring that is there or being brought up."""
+        self._lost_at = math.inf
+        """Since when there is no ring that was ready (time.monotonic)."""
+        self._kinds: frozenset[tuple[EngineKind, Backend]] = frozenset()
+        """The engines and backends of the last ring that was ready."""
         self._thread = threading.Thread(target=self._serve, name="ropeway loop", daemon=True)
 
     def start(self) -> None:
@@ -219,7 +204,11 @@ class Replica:
         if self._board.state not in (state, ServiceState.DRAINING, ServiceState.FAILED):
             _log.warning("%s: %s", state.value, why)
         self._board.become(state, why)
-        self._inbox.close(why)
+        self._lost_at = min(self._lost_at, time.monotonic())
+        if self._options.resume and state is ServiceState.RESTARTING and time.monotonic() - self._lost_at < HOLD_S:
+            self._inbox.hold(why)
+        else:
+            self._inbox.close(why)
 
     def _one_ring(self) -> str:
         """Bring a ring up and serve until it ends; why it ended."""
@@ -256,6 +245,11 @@ class Replica:
         with open_drafting(self._options.draft, rank0.placement, rank0.stage.engine) as drafting:
             runner = self._runner(rank0, drafting)
             self._ready_at = time.monotonic()
+            self._lost_at = math.inf
+            kinds = frozenset((fact.describe.engine, fact.describe.backend) for fact in rank0.facts)
+            if self._kinds not in (frozenset(), kinds):
+                self._inbox.close("the ring was placed again with other engines")
+            self._kinds = kinds
             self._inbox.open()
             self._board.become(ServiceState.READY)
             _log.info("ready: %s", self._board.placement)
@@ -285,30 +279,10 @@ class Replica:
         cache = PromptCache(layout.world, piece, row_bytes, limit, exact=rank0.recurrent)
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
         self._board.show(layout)
-        self._board.attach(_cards(rank0), cache, chooser.jobs, None if drafting is None else drafting.figures)
+        self._board.attach(cards_of(rank0), cache, chooser.jobs, None if drafting is None else drafting.figures)
         return runner
 
 
 def _why(error: BaseException) -> str:
     """What clients are told."""
     return str(error) if isinstance(error, _EXPECTED) else f"the server has failed ({type(error).__name__})"
-
-
-def _cards(rank0: Rank0) -> tuple[StageCard, ...]:
-    head_rank = rank0.placement.layout.head_rank
-    return tuple(
-        StageCard(
-            rank=rank,
-            first=fact.describe.first,
-            end=fact.describe.end,
-            engine=fact.describe.engine.name.lower(),
-            backend=fact.describe.backend.name.lower(),
-            address=fact.address,
-            weights_bytes=fact.ready.weights_bytes,
-            load_ms=fact.ready.load_ms,
-            kv_rows=fact.describe.kv_rows,
-            embeds=rank == 0,
-            head=rank == head_rank,
-        )
-        for rank, fact in enumerate(rank0.facts)
-    )

@@ -80,6 +80,32 @@ class Job:
     """For the penalties, where there are any."""
     error: str = ""
     """Why no more tokens can be chosen for it; the one that was committed last means nothing then."""
+    before: int = 0
+    """Tokens that an earlier ring has produced, and its client has heard; they stand at the end of the prompt now."""
+    told: int = 0
+    """Tokens of this ring that its client has heard."""
+
+    @property
+    def can_go_on(self) -> bool:
+        """Another ring can take it over. A grammar that has begun cannot forget what was chosen and not told."""
+        return self.request.constraint is None or not self.entered_ns
+
+    def go_on(self) -> None:
+        """Begin again where its client stands, on another ring: what was told is read with the prompt."""
+        before, said = self.sequence, self.sequence.produced[: self.told]
+        self.sequence = Sequence(
+            before.id,
+            (*before.prompt, *said),
+            before.max_tokens - len(said),
+            before.params,
+            before.stop_ids,
+            every_row=self.request.prompt_logprobs and not self.before and not said,
+        )
+        self.before += len(said)
+        self.told = 0
+        self.history = None
+        self.chosen.clear()
+        self.prompt_logprobs.clear()
 
 
 class JobChooser:
@@ -111,12 +137,12 @@ class JobChooser:
         changed = sampler.with_bias(row, request.logit_bias)
         penalties = request.penalties
         if penalties.repetition != 1.0 or penalties.presence or penalties.frequency:
-            history = job.history = job.history or History(job.sequence.prompt, job.sequence.produced)
+            history = job.history = job.history or _history(job)
             changed = sampler.with_repetition_penalty(changed, history.seen, penalties.repetition)
             changed = sampler.with_count_penalties(changed, history.reply, penalties.presence, penalties.frequency)
         if request.constraint is not None:
             changed = np.where(request.constraint.mask(), changed, np.float32(-np.inf))
-        token = sampler.choose(changed, request.params, position)
+        token = sampler.choose(changed, request.params, job.before + position)
         if request.top_logprobs is not None:
             job.chosen[position] = logprob(row, token, request.top_logprobs)
         if request.constraint is not None:
@@ -139,6 +165,13 @@ class JobChooser:
         except ValueError as error:
             _log.exception("request %d fails", job.sequence.id)
             job.error = f"the prompt has no log-probabilities: {error}"
+
+
+def _history(job: Job) -> History:
+    """What the penalties count: the prompt that came, and the reply on all rings."""
+    prompt = job.sequence.prompt
+    first = len(prompt) - job.before
+    return History(prompt[:first], (*prompt[first:], *job.sequence.produced))
 
 
 def logprob(row: sampler.Row, token: int, top: int) -> TokenLogprob:

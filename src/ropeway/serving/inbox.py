@@ -117,9 +117,26 @@ class Inbox:
                 self._emptied.notify_all()
 
     def open(self) -> None:
-        """There is a ring again: let requests in."""
+        """There is a ring again: let requests in, and those that were held go on first. For the loop's thread."""
         with self._lock:
             self._closed = None
+            mailed = {mail.sequence.id for mail in self._mail if isinstance(mail, Job)}
+            for number in sorted(self._jobs.keys() - mailed, reverse=True):
+                self._jobs[number].go_on()
+                self._mail.appendleft(self._jobs[number])
+        self.wake.set()
+
+    def hold(self, why: str) -> None:
+        """Let none in, and keep those that another ring can go on with; the others end with a FailedEvent."""
+        with self._lock:
+            self._closed = why
+            failed = [job for job in self._jobs.values() if not job.can_go_on]
+            for job in failed:
+                del self._jobs[job.sequence.id]
+            if not self._jobs:
+                self._emptied.notify_all()
+        for job in failed:
+            job.on_event(FailedEvent(why))
 
     def close(self, why: str) -> None:
         """End every request with a FailedEvent, and let none in: the ring that should have served them is gone."""

@@ -106,9 +106,10 @@ class Runner:
         read = 0
         heard = True
         if not first:
-            job.first_ns = now
+            job.first_ns = job.first_ns or now
             self._cache.entered(sequence)
-            heard = self._inbox.tell(job, PromptEvent(sequence.cached_rows, tuple(job.prompt_logprobs)))
+            if not job.before:
+                heard = self._inbox.tell(job, PromptEvent(sequence.cached_rows, tuple(job.prompt_logprobs)))
             read = len(sequence.prompt) - sequence.cached_rows
         self._board.produced(now, len(committed.tokens), read)
         left = len(committed.tokens)
@@ -118,6 +119,7 @@ class Runner:
             heard = heard and self._inbox.tell(
                 job, TokenEvent(token, logprob, None if left else finish), last=not left and finish is not None
             )
+            job.told += heard
         if finish is None and heard:
             return
         del self._chooser.jobs[sequence.id]
