@@ -50,7 +50,7 @@ def family_of(gguf: GgufFile) -> Family:
     parts = gguf.metadata.integer("split.count", 1)
     if parts > 1:
         raise CheckpointError(
-            f"{gguf.path}: this is one of {parts} files of a model; join them first (llama-gguf-split --merge)"
+            f"{gguf.path}: this is one of {parts} files of a model; join them first: ropeway pull FIRST_FILE"
         )
     outside = {name for name in gguf.tensors if not name.startswith("blk.")}
     if unknown := sorted(outside - family.shared - {EMBEDDINGS, OUTPUT, OUTPUT_NORM}):

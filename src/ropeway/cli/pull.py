@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from ropeway.checkpoints.budget import cache_limit, parse_size
 from ropeway.checkpoints.checkpoint import resolve_checkpoint
 from ropeway.checkpoints.demo import DEMO
 from ropeway.checkpoints.fetch.bar import progress_bar
+from ropeway.checkpoints.fetch.joined import part_names
 from ropeway.checkpoints.fetch.need import Need
 from ropeway.checkpoints.fetch.offer import open_offer
 from ropeway.checkpoints.fetch.provide import Fetch, Fetched
@@ -41,10 +43,12 @@ def pull(
             raise ValueError("layers: --head and --engine are for a part of a model (--layers)")
         need = None if layers is None else Need.parse(layers, head=head)
         most = cache_limit() if limit is None else parse_size(limit, "cache-limit")
-        if need is None and not is_remote(model):
-            _print(Fetched(path := resolve_checkpoint(model), (path,), 0, ()), as_json)
-            return
-        place = model if is_remote(model) else str(resolve_checkpoint(model))
+        place = model
+        if not is_remote(model) and part_names(Path(model).name) is None:
+            place = str(path := resolve_checkpoint(model))
+            if need is None:
+                _print(Fetched(path, (path,), 0, ()), as_json)
+                return
         with open_offer(place) as offer, progress_bar(f"Fetching {offer.text}") as progress:
             sliced = bool(offer.gguf) and engine in ("", SLICED)
             fetched = Fetch(offer, limit=most, progress=progress).provide(need, slices=sliced)

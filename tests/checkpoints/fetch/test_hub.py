@@ -132,6 +132,16 @@ def test_a_whole_file_with_another_digest_is_not_kept(tmp_path: Path, hub: Site,
     ("files", "name", "match"),
     [
         (["a-Q4.gguf", "b-Q8.gguf"], "hf:org/name", r"name one of its 2 GGUF files behind a colon: a-Q4\.gguf, b-Q8"),
+        (
+            ["Q4/a-00001-of-00002.gguf", "b.gguf"],
+            "hf:org/name",
+            r"one of its 2 GGUF files .*: Q4/a-00001-of-00002\.gguf",
+        ),
+        (
+            ["Q4/a-00001-of-00002.gguf", "Q4/a-00002-of-00002.gguf"],
+            "hf:org/name",
+            "a-00001-of-00002.gguf: this is not a",
+        ),
         (["a-Q4.gguf"], "hf:org/name:q8", "there is no file like 'q8'"),
         (["weights.bin"], "hf:org/name", "there is no model in GGUF or safetensors form"),
         (["model.safetensors"], "hf:org/name", r"there is no config\.json"),

@@ -89,6 +89,8 @@ class Reply:
         """The next bytes of the body, as they come; 0 at its end, also where it ends early. Raises SourceError."""
         if self._left == 0:
             return 0
+        if self._body.isclosed():  # by a later request to the same site
+            raise SourceError(f"{self.label}: the connection was given up")
         try:
             if self._left is None:
                 count = self._body.readinto(view)

@@ -23,6 +23,8 @@ ENDPOINT: Final = "https://huggingface.co"
 MAX_LISTING_BYTES: Final = 32 << 20
 MAX_FILES: Final = 100_000
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+"""A file of several that make one; the first stands for all."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
 
 
@@ -82,7 +84,7 @@ def open_repository(web: Web, spec: HubSpec) -> Repository:
 
 def choose_gguf(spec: HubSpec, files: Sequence[str]) -> str:
     """The GGUF file that a spec means: named, named in part, or the only one. Raises CheckpointError."""
-    found = [name for name in files if name.endswith(".gguf")]
+    found = [name for name in files if name.endswith(".gguf") and not _LATER_PART.search(name)]
     if spec.file in found:
         return spec.file
     if spec.file:

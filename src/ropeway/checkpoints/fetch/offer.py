@@ -19,6 +19,7 @@ from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.holdings import FETCHED, held_here
 from ropeway.checkpoints.fetch.http import Web
 from ropeway.checkpoints.fetch.hub import choose_gguf, hub_secret, open_repository
+from ropeway.checkpoints.fetch.joined import JoinedFile, part_names
 from ropeway.checkpoints.fetch.local import whole_file
 from ropeway.checkpoints.fetch.peer import PeerSource
 from ropeway.checkpoints.fetch.reader import Patience, Reader
@@ -125,7 +126,8 @@ def local_offer(path: Path) -> Offer:
             return whole_file(path / name)
 
         return Offer(str(path), _directory(beside, str(path), [p.name for p in path.glob("*.safetensors")], Patience()))
-    return Offer(str(path), {plain_name(path.name): [whole_file(path)]})
+    name, file = _gguf(lambda name: whole_file(path.with_name(name)), path.name, Patience())
+    return Offer(str(path), {name: [file]})
 
 
 def peer_offer(text: str, keys: Mapping[str, str], peers: Sequence[Peer]) -> Offer:
@@ -170,14 +172,13 @@ def _hub_offer(web: Web, spec: HubSpec, patience: Patience) -> Offer:
     def beside(name: str) -> Source:
         if name not in repository.files:
             raise Missing(f"{spec}: there is no {name}")
-        return patience.keep_on(lambda: WebFile(web, repository.url(name), plain_name(name), hub=True))
+        short = plain_name(name.rpartition("/")[2])
+        return patience.keep_on(lambda: WebFile(web, repository.url(name), short, hub=True))
 
     weights = [name for name in repository.files if name.endswith(".safetensors") and "/" not in name]
     if spec.file or not weights:
-        name = choose_gguf(spec, repository.files)
-        short = plain_name(name.rpartition("/")[2])
-        file = patience.keep_on(lambda: WebFile(web, repository.url(name), short, hub=True))
-        return Offer(str(spec), {short: [file]})
+        name, file = _gguf(beside, choose_gguf(spec, repository.files), patience)
+        return Offer(str(spec), {name: [file]})
     return Offer(str(spec), _directory(beside, str(spec), weights, patience))
 
 
@@ -199,10 +200,19 @@ def _web_offer(web: Web, spec: WebSpec, patience: Patience) -> Offer:
         return patience.keep_on(lambda: WebFile(web, urljoin(spec.url, name), plain_name(name)))
 
     if spec.file.endswith(".gguf"):
-        name = plain_name(spec.file)
-        return Offer(str(spec), {name: [patience.keep_on(lambda: WebFile(web, spec.url, name))]})
+        name, file = _gguf(beside, spec.file, patience)
+        return Offer(str(spec), {name: [file]})
     weights = [] if spec.file.endswith(".json") else [spec.file]
     return Offer(str(spec), _directory(beside, str(spec), weights, patience))
+
+
+def _gguf(beside: OpenFile, name: str, patience: Patience) -> tuple[str, Source]:
+    """A GGUF, also one in several files: what it is called here, and its source. Raises CheckpointError."""
+    parts = part_names(name)
+    if parts is None:
+        return plain_name(name.rpartition("/")[2]), beside(name)
+    joined = JoinedFile([beside(part) for part in parts], patience)
+    return plain_name(joined.facts.name), joined
 
 
 def _directory(beside: OpenFile, text: str, weights: list[str], patience: Patience) -> dict[str, list[Source]]:
