@@ -81,7 +81,7 @@ class Replay:
             self._scheduler.add(Sequence(number, tuple(prompt), len(reply)))
         while (scheduled := self._scheduler.next_plan()) is not None:
             took = self._round(scheduled)
-            if all(wanted.position >= len(wanted.sequence.prompt) for wanted in scheduled.wanted):
+            if scheduled.wanted and all(wanted.position >= len(wanted.sequence.prompt) for wanted in scheduled.wanted):
                 seconds += took
         return sum(len(reply) - 1 for _, reply in texts) / seconds
 
