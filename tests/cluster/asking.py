@@ -71,9 +71,9 @@ class Server:
         stages = self.ask("GET", "/v1/ring").body["stages"]
         return [str(stage["address"]).partition(":")[0] for stage in stages]
 
-    def stream(self) -> Stream:
+    def stream(self, max_tokens: int = 8000) -> Stream:
         """A long reply, begun."""
-        stream = Stream(self.host)
+        stream = Stream(self.host, max_tokens)
         wait_until(lambda: stream.pieces > 3 or stream.ended.is_set(), said=self.process.said)
         assert not stream.ended.is_set(), self.process.said()
         return stream
@@ -82,8 +82,10 @@ class Server:
 class Stream:
     """A streamed completion, read in a thread of its own."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, max_tokens: int) -> None:
         self.pieces = 0
+        self.text = ""
+        self._max_tokens = max_tokens
         self.finish = ""
         self.error = ""
         self.said_done = False
@@ -93,7 +95,7 @@ class Stream:
         threading.Thread(target=self._read, name="stream", daemon=True).start()
 
     def _read(self) -> None:
-        body = json.dumps({**QUESTION, "max_tokens": 8000, "stream": True})
+        body = json.dumps({**QUESTION, "max_tokens": self._max_tokens, "stream": True})
         try:
             self._connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
             for line in self._connection.getresponse():
@@ -114,4 +116,5 @@ class Stream:
                 self.error = str(event["error"]["type"])
             elif event["choices"]:
                 self.pieces += 1
+                self.text += event["choices"][0]["text"]
                 self.finish = event["choices"][0]["finish_reason"] or self.finish

@@ -158,6 +158,24 @@ def test_ranks_killed_and_stopped(village: Village) -> None:
     assert not left(village)
 
 
+def test_replies_that_go_on(village: Village) -> None:
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3, "--resume", "same-backend")
+    server.wait()
+    text = server.complete(900).text
+    stream, began = server.stream(900), time.monotonic()
+    [victim] = ranks_of(cluster.agents["host1"])
+    os.kill(victim, signal.SIGKILL)
+    server.wait(ready=False)
+    cluster.agents["host2"].signal(signal.SIGKILL)
+    server.wait()
+    assert stream.ended.wait(LIMIT_S), server.process.said()
+    assert (stream.error, stream.finish, stream.said_done) == ("", "length", True), server.process.said()
+    assert stream.text == text
+    assert server.nodes() == ["host0", "host1"]
+    print(f"a killed rank and a killed agent: the reply went on, and ended after {time.monotonic() - began:.1f} s")
+
+
 def test_an_agent_killed_and_come_back(village: Village) -> None:
     cluster = Cluster(village)
     server = Server(village, village.hosts[0], 3)

@@ -20,6 +20,7 @@ CASES = (
     "one_command_on_each_and_an_answer",
     "nodes_that_do_not_have_the_model",
     "ranks_killed_and_stopped",
+    "replies_that_go_on",
     "an_agent_killed_and_come_back",
     "an_agent_stopped",
     "a_cable_pulled",

@@ -18,8 +18,8 @@ from ropeway.cluster.messages import InferenceRequest, encode_message
 from ropeway.cluster.services import Directory, draining_name
 from ropeway.cluster.swim import LAN, Statement, Swim, Unsealed
 from ropeway.cluster.weights import Shelves
+from ropeway.transport.iroh.services import Refused, Service
 from ropeway.transport.iroh.streams import Lines, SocketStream
-from ropeway.transport.iroh.switchboard import Refused, Service
 
 ME = bytes.fromhex("abcd" * 16)
 

@@ -18,7 +18,8 @@ import pytest
 
 from ropeway.transport import RingConfig
 from ropeway.transport.iroh.endpoint import Endpoint, NodeAddress
-from ropeway.transport.iroh.switchboard import Switchboard, ring_service
+from ropeway.transport.iroh.services import ring_service
+from ropeway.transport.iroh.switchboard import Switchboard
 from ropeway.transport.switched import Switched, listen
 from ropeway.types import Layout
 from transport import rings

@@ -44,8 +44,9 @@ from ropeway.cluster.weights import Shelves
 from ropeway.transport.iroh.binding import load
 from ropeway.transport.iroh.endpoint import Endpoint, NodeAddress, Unreachable
 from ropeway.transport.iroh.proof import NotProved
+from ropeway.transport.iroh.services import Service, ring_service
 from ropeway.transport.iroh.streams import Lines
-from ropeway.transport.iroh.switchboard import Service, Switchboard, ring_service
+from ropeway.transport.iroh.switchboard import Switchboard
 
 log = logging.getLogger("ropeway.cluster")
 

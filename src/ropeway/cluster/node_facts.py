@@ -15,8 +15,8 @@ from ropeway.checkpoints.cache import cache_directory
 from ropeway.placement.calibrated import KEPT
 from ropeway.placement.inventory import node_from
 from ropeway.placement.machine import usable_cores
+from ropeway.transport.iroh.services import Service
 from ropeway.transport.iroh.streams import Lines
-from ropeway.transport.iroh.switchboard import Service
 
 USABLE: Final = 0.9
 """Share of the free memory that a model may have."""

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from ropeway.cluster.job import Job
 from ropeway.cluster.services import until_end
+from ropeway.transport.iroh.services import Refused
 from ropeway.transport.iroh.streams import Lines, StreamEnded
-from ropeway.transport.iroh.switchboard import Refused
 from ropeway.transport.switched import listen
 
 log = logging.getLogger("ropeway.cluster")

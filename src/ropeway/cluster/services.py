@@ -8,8 +8,8 @@ from typing import Any, Final
 from ropeway.cluster.membership import Membership
 from ropeway.cluster.messages import decode_message
 from ropeway.cluster.swim import Member
+from ropeway.transport.iroh.services import Refused, Service
 from ropeway.transport.iroh.streams import Lines, StreamEnded
-from ropeway.transport.iroh.switchboard import Refused, Service
 from ropeway.transport.lines import LineError
 
 DRAINING: Final = "draining-"

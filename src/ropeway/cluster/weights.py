@@ -18,8 +18,8 @@ from ropeway.checkpoints.fetch.offer import local_offer
 from ropeway.checkpoints.fetch.peer import Shelf, serve
 from ropeway.checkpoints.fetch.source import Source
 from ropeway.cluster.services import until_end
+from ropeway.transport.iroh.services import Refused, Service
 from ropeway.transport.iroh.streams import Lines, SocketStream, join
-from ropeway.transport.iroh.switchboard import Refused, Service
 
 MOST: Final = 64
 """Askers at once; each has a thread."""

@@ -14,8 +14,9 @@ from ropeway.transport.iroh import peers
 from ropeway.transport.iroh.endpoint import Endpoint, NodeAddress, Unreachable, node_bytes
 from ropeway.transport.iroh.peers import Greeting, prove
 from ropeway.transport.iroh.proof import ACCEPTOR, DIALER, HELLO_BYTES, NotProved, make_hello, make_proof
+from ropeway.transport.iroh.services import Refused, Service
 from ropeway.transport.iroh.streams import Lines, QuicStream, StreamEnded, read_exactly
-from ropeway.transport.iroh.switchboard import MOST_UNPROVED, Refused, Service, Switchboard
+from ropeway.transport.iroh.switchboard import MOST_UNPROVED, Switchboard
 
 KEY = bytes(range(32))
 BIND = ("127.0.0.1:0", "[::1]:0")

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ropeway.transport.iroh.endpoint import DIAL_S, Endpoint, NodeAddress, Unreachable, describe
 from ropeway.transport.iroh.peers import PROOF_S, Greeting, Peer, prove
 from ropeway.transport.iroh.proof import ACCEPTOR, DIALER, NotProved
+from ropeway.transport.iroh.services import Refused, Service
 from ropeway.transport.iroh.streams import Lines, SocketStream, StreamEnded, join
 from ropeway.transport.lines import LineError
 from ropeway.transport.switched import listen
@@ -26,13 +27,6 @@ log = logging.getLogger("ropeway.iroh")
 FIRST_LINE_S: Final = 10.0
 MOST_UNPROVED: Final = 64
 """Connections that may be proving themselves at once; more are turned away."""
-
-Service = Callable[[dict[str, Any], Lines, str], Awaitable[None]]
-"""Answers one stream: its first line, the stream, and the id of the node that asks. Raises Refused."""
-
-
-class Refused(Exception):
-    """A service says no; the text goes to whoever asked."""
 
 
 class Switchboard:
@@ -304,25 +298,3 @@ async def _run(work: Awaitable[None]) -> None:
         raise
     except Exception:
         log.exception("a task of pid %d", os.getpid())
-
-
-def ring_service(path: Callable[[str, int], Path]) -> Service:
-    """The service that brings a connection of a ring to the rank that listens at `path(ring, rank)` on this machine."""
-
-    async def bring(first: dict[str, Any], lines: Lines, node: str) -> None:
-        ring, rank = first.get("ring"), first.get("rank")
-        if not isinstance(ring, str) or not ring.isalnum() or len(ring) > 16 or type(rank) is not int or rank < 0:
-            raise Refused("a ring's name has up to 16 letters and digits, a rank is a number")
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
-        try:
-            await asyncio.get_running_loop().sock_connect(sock, str(path(ring, rank)))
-        except OSError:
-            sock.close()
-            raise Refused(f"rank {rank} of ring {ring} is not here") from None
-        there = Lines(SocketStream(sock))
-        await there.write_line({"from": node[:8]})
-        await lines.write_line({"ok": True})
-        await join(lines, there)
-
-    return bring
