@@ -54,9 +54,12 @@ def test_sizes(text: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GB", "-1GB", "1e9", "1GiB", "four", "1.2345GB"])
-def test_what_is_no_size(text: str) -> None:
+def test_what_is_no_size(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="limit: "):
         parse_size(text, "limit")
+    monkeypatch.setenv(budget.LIMIT, text or "?")
+    with pytest.raises(CheckpointError, match="ROPEWAY_CACHE_LIMIT: "):
+        cache_limit()
 
 
 def test_without_a_limit_nothing_goes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

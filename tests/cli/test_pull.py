@@ -87,6 +87,23 @@ def test_what_is_refused(site: Site, args: list[str], status: int, match: str) -
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("ROPEWAY_CACHE_LIMIT", "lots", "ROPEWAY_CACHE_LIMIT: 'lots' is not a size such as 40GB"),
+        ("ROPEWAY_CACHE", __file__, "set ROPEWAY_CACHE to a place that can be written"),
+        ("ROPEWAY_CACHE", "/dev/null/x", "set ROPEWAY_CACHE to a place that can be written"),
+    ],
+)
+def test_environments_that_will_not_do(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str, value: str, match: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    lines, said = pull(f"{site.url}/tiny.gguf", "--layers", "0:2", expect=1)
+    assert lines == []
+    assert match in " ".join(said.split())
+
+
 def test_a_killed_pull_goes_on_where_it_was(site: Site, model: Path, tmp_path: Path) -> None:
     """Not a byte that reached the disk is read again, though the process had no time for anything."""
     stop = 1_000_000

@@ -38,9 +38,12 @@ def parse_size(text: str, name: str) -> int:
 
 
 def cache_limit() -> int | None:
-    """What the environment allows, in bytes; None for no limit. Raises ValueError."""
+    """What the environment allows, in bytes; None for no limit. Raises CheckpointError for what is no size."""
     text = os.environ.get(LIMIT, "")
-    return parse_size(text, LIMIT) if text else None
+    try:
+        return parse_size(text, LIMIT) if text else None
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
 
 
 class Lease:
@@ -91,7 +94,7 @@ def make_room(cache: Path, nbytes: int, limit: int | None = None, keep: Collecti
     """Let `nbytes` more fit into the cache's limit (the environment's unless given); gives what was removed.
 
     What is in use stays, and so do the files and directories of `keep`. Raises CheckpointError when they do not fit
-    though everything unused is gone, ValueError for a limit that is none.
+    though everything unused is gone.
     """
     limit = cache_limit() if limit is None else limit
     if limit is None or nbytes <= 0:
