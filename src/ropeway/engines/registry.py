@@ -33,6 +33,8 @@ class EngineEntry:
     stands_alone: Callable[[EngineConfig], bool] = lambda _: False
     modules: tuple[str, ...] = ()
     extra: str = ""
+    preload: Callable[[], None] = lambda: None
+    """Import what takes seconds: Python can do nothing beside it, and a rank that says nothing for long is lost."""
 
 
 def _llamacpp(config: EngineConfig) -> Engine:
@@ -58,6 +60,10 @@ def _torch(config: EngineConfig) -> Engine:
     from ropeway.engines.torch.engine import TorchEngine
 
     return TorchEngine(config)
+
+
+def _torch_preload() -> None:
+    import ropeway.engines.torch.engine  # noqa: F401
 
 
 def _torch_whole(config: EngineConfig) -> Whole:
@@ -124,6 +130,7 @@ ENGINES: Final = {
         stands_alone=lambda config: config.invariant,
         modules=("torch", "transformers", "tokenizers"),
         extra="torch",
+        preload=_torch_preload,
     ),
     "tinygrad": EngineEntry(
         EngineKind.TINYGRAD,
@@ -160,6 +167,13 @@ def engine_entry(name: str) -> EngineEntry:
     if entry is None:
         raise ValueError(f"engine: {name!r} is none of {', '.join(ENGINES)}")
     return entry
+
+
+def preload_engine(name: str) -> None:
+    """Do the imports of an engine, where it is installed: before a ring is joined. Raises ValueError."""
+    entry = engine_entry(name)
+    if all(importlib.util.find_spec(module) is not None for module in entry.modules):
+        entry.preload()
 
 
 def make_engine(name: str, config: EngineConfig) -> Engine:

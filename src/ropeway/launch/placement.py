@@ -8,7 +8,7 @@ from typing import Final
 
 from ropeway.checkpoints.checkpoint import Format, format_of, locate_checkpoint, open_checkpoint
 from ropeway.engines.base import Engine, EngineConfig, Whole
-from ropeway.engines.registry import DEFAULT, engine_entry, load_whole, make_engine
+from ropeway.engines.registry import DEFAULT, engine_entry, load_whole, make_engine, preload_engine
 from ropeway.types import Layout, RowDtype, SamplerAt, even_cuts, ranges_from_cuts
 
 CHUNK: Final = 512
@@ -58,6 +58,10 @@ class Placement:
         world = self.layout.world
         named = self.options.engines or (DEFAULT[format_of(self.path)],)
         return named * world if len(named) == 1 else named
+
+    def preload(self, rank: int) -> None:
+        """Do the imports of a rank's engine, which take seconds, before it joins its ring."""
+        preload_engine(self.engines[rank])
 
     def make_engine(self, rank: int) -> Engine:
         """The engine of `rank`, not loaded yet. Raises EngineError or CheckpointError."""

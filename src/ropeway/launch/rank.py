@@ -80,6 +80,7 @@ def run_stage(placement: Placement, setup: RankSetup, interruption: Interruption
         if interruption is not None:
             interruption.cover(lambda: ring.fail(ErrorCode.PEER_LOST, f"{who} was interrupted"))
 
+    placement.preload(rank)
     try:
         ring = join(ring_config(placement, setup), begun)
     except (ValueError, OSError) as error:

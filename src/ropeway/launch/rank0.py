@@ -178,6 +178,7 @@ def open_ring(
     On the way out the ring is stopped, or fails by name where the engine did. Raises RingLost, EngineError,
     CheckpointError or ValueError.
     """
+    placement.preload(0)
     with join(ring_config(placement, setup), begun) as ring:
         try:
             stage, facts = _load(placement, ring, setup.addresses)

@@ -13,11 +13,18 @@ from ropeway.engines.torch.engine import TorchEngine
 
 
 def config_of(
-    path: Path, layers: int, *, parallel: int = 1, chunk: int = 256, dtype: str = "", invariant: bool = False
+    path: Path,
+    layers: int,
+    *,
+    parallel: int = 1,
+    chunk: int = 256,
+    context: int = 512,
+    dtype: str = "",
+    invariant: bool = False,
 ) -> EngineConfig:
     """A whole tiny model on one thread."""
     return EngineConfig(
-        str(path), 0, layers, True, True, context=512, parallel=parallel, chunk=chunk, threads=1, dtype=dtype,
+        str(path), 0, layers, True, True, context=context, parallel=parallel, chunk=chunk, threads=1, dtype=dtype,
         device="cpu", invariant=invariant,
     )  # fmt: skip
 

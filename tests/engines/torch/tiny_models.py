@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,
@@ -139,3 +140,18 @@ def load_model(path: Path, family: str) -> PreTrainedModel:
 
 def _attention(family: str) -> str:
     return "eager" if family == "gpt_oss" else "sdpa"
+
+
+def write_next_token_head(path: Path, family: str, dtype: torch.dtype, seed: int = 1) -> None:
+    """Put a random next-token head beside a model's weights, under the names that Qwen's checkpoints have."""
+    torch.manual_seed(seed)
+    config = FAMILIES[family]()
+    config.layer_types, config.num_hidden_layers = ["full_attention"], 1
+    small = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    names = {f"mtp.{name.removeprefix('model.')}": value for name, value in small.state_dict().items()}
+    tensors = {name: value for name, value in names.items() if name.startswith(("mtp.layers.0.", "mtp.norm."))}
+    width = config.hidden_size
+    tensors["mtp.fc.weight"] = torch.randn(width, 2 * width, dtype=dtype) * 0.1
+    for name in ("mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight"):
+        tensors[name] = torch.randn(width, dtype=dtype) * 0.1
+    save_file({name: value.contiguous() for name, value in tensors.items()}, path / "model-mtp.safetensors")

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ropeway.engines.torch.batch import Batch, Stretch
-from ropeway.engines.torch.caches import BatchCache, StreamCache
+from ropeway.engines.torch.caches import BatchCache, StackedCache, StreamCache
+from ropeway.engines.torch.slot import Recurrent
 
 FullPositions = Callable[[int], tuple[Tensor, Tensor]]
 """Cosines and sines of the positions 0..n of a stream."""
@@ -26,17 +27,32 @@ class Mixer(nn.Module):
 
     def forward(self, hidden_states: Tensor, cache: BatchCache, batch: Batch, **_: Any) -> Tensor:
         """Rows [1, rows, width] of all streams in, the same out."""
+        if not self._apart and len(batch.calls) > 1 and all(self._decodes(stretch) for stretch in batch.calls):
+            return self._together(hidden_states, batch.calls)
         outputs = [self._call(hidden_states[:, call.start : call.stop], call) for call in batch.calls]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
-    def _call(self, rows: Tensor, stretch: Stretch) -> Tensor:
+    def _decodes(self, stretch: Stretch) -> bool:
+        """One row of a stream that has a state here."""
+        state = stretch.slot.states.get(self._layer)
+        return stretch.rows == 1 and state is not None and state.matrix is not None
+
+    def _together(self, hidden_states: Tensor, stretches: tuple[Stretch, ...]) -> Tensor:
+        """A row each of several streams: one call of the library's module, a stream for each item of its batch."""
+        states = [self._begin(hidden_states[:, one.start : one.stop], one)[0] for one in stretches]
+        output: Tensor = self.inner(hidden_states.transpose(0, 1), cache=StackedCache(states))
+        return output.transpose(0, 1)
+
+    def _begin(self, rows: Tensor, stretch: Stretch) -> tuple[Recurrent, StreamCache]:
         call = stretch.call
         assert call is not None
-        stretch.slot.enter(call, self._layer)
-        cache = StreamCache(stretch)
+        state, cache = stretch.slot.enter(call, self._layer), StreamCache(stretch)
         if call.replays is not None:
             call.replays.append(lambda count: _drop(self._run(rows[:, :count], cache)))
-        return self._run(rows, cache)
+        return state, cache
+
+    def _call(self, rows: Tensor, stretch: Stretch) -> Tensor:
+        return self._run(rows, self._begin(rows, stretch)[1])
 
     def _run(self, rows: Tensor, cache: StreamCache) -> Tensor:
         if 1 < rows.shape[1] <= self._apart:

@@ -6,6 +6,7 @@ follows reads them there (attention.py). `StreamCache` is one stream's, for the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -91,3 +92,34 @@ class StreamCache:
 
     def _state(self, layer: int) -> Recurrent:
         return self._stretch.slot.states.setdefault(layer, Recurrent())
+
+
+class StackedCache:
+    """Several streams' recurrent states of one layer, a row of each in one call; all of them have states already."""
+
+    def __init__(self, states: Sequence[Recurrent]) -> None:
+        self._states = states
+        self._conv: Tensor | None = None
+
+    def get_conv_state(self, _layer: int, state_idx: int = 0) -> Tensor:
+        """The last inputs of the convolution, [streams, channels, inputs]; the module writes to them."""
+        self._conv = torch.cat([state.conv[state_idx] for state in self._states])
+        return self._conv
+
+    def get_recurrent_state(self, _layer: int, state_idx: int = 0) -> Tensor:
+        """The matrices of each head, [streams, heads, ...]."""
+        assert state_idx == 0
+        return torch.cat([state.matrix for state in self._states if state.matrix is not None])
+
+    def update_recurrent_state(self, matrix: Tensor, _layer: int, state_idx: int = 0) -> Tensor:
+        """Keep what each stream has now."""
+        assert state_idx == 0
+        assert self._conv is not None
+        for index, state in enumerate(self._states):
+            state.matrix = matrix[index : index + 1]
+            state.conv[0] = self._conv[index : index + 1]
+        return matrix
+
+    def is_recording_past(self, _layer: int) -> bool:
+        """Rollbacks are ours (slot.py)."""
+        return False

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ropeway.engines.torch import four_bit
 from ropeway.engines.torch.attention import Attention
 from ropeway.engines.torch.batch import Batch
 from ropeway.engines.torch.caches import BatchCache
-from ropeway.engines.torch.packing import replaced
+from ropeway.engines.torch.packing import keep_four, kept_four, replaced
 
 
 class CompactLayer(nn.Module):
@@ -42,7 +43,7 @@ class CompactLayer(nn.Module):
         self._key_norm = _vector(attend.k_norm) if hasattr(attend, "k_norm") else None
         inner = [attend.q_proj, attend.k_proj, attend.v_proj]
         outer = [mlp.gate_proj, mlp.up_proj]
-        if pack:
+        if pack and _alike(inner) and _alike(outer):
             inner, outer = [_joined(inner)], [_joined(outer)]
         self._inner = nn.ModuleList(replaced(linear, pack=pack, invariant=invariant) for linear in inner)
         self._outer = nn.ModuleList(replaced(linear, pack=pack, invariant=invariant) for linear in outer)
@@ -111,11 +112,21 @@ def _turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (heads * cos) + (torch.cat((-second, first), dim=-1) * sin)
 
 
+def _alike(linears: list[nn.Linear]) -> bool:
+    """All of them, or none, are kept in 4 bits, by groups of one size."""
+    return len({None if (four := kept_four(linear)) is None else four.group for linear in linears}) == 1
+
+
 def _joined(linears: list[nn.Linear]) -> nn.Linear:
     """Several products of the same rows as one."""
     with torch.device("meta"):
         joined = nn.Linear(linears[0].in_features, sum(linear.out_features for linear in linears), bias=False)
-    joined.weight = nn.Parameter(torch.cat([linear.weight for linear in linears]), requires_grad=False)
+    four = [matrix for linear in linears if (matrix := kept_four(linear)) is not None]
+    if len(four) == len(linears):
+        keep_four(joined, four_bit.joined(four))
+    else:
+        weight = torch.cat([linear.weight for linear in linears])
+        joined.weight = nn.Parameter(weight, requires_grad=False)
     if linears[0].bias is not None:
         joined.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]), requires_grad=False)
     return joined

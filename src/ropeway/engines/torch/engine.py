@@ -216,12 +216,12 @@ class TorchEngine:
         return logits
 
     def _held_bytes(self, layers: range) -> int:
-        total = sum(self._source.layer_bytes(layer) for layer in layers)
-        if self._config.embed:
-            total += self._source.weight_bytes(EMBEDDINGS)
-        if self._config.head:
-            total += self._source.weight_bytes(EMBEDDINGS if self._source.tied else HEAD)
-        return total
+        """A tied matrix counts once for each of its two uses."""
+        matrix = (EMBEDDINGS if self._source.tied else HEAD).removesuffix("weight")
+        prefixes = [f"layers.{layer}." for layer in layers]
+        prefixes += [EMBEDDINGS.removesuffix("weight")] if self._config.embed else []
+        prefixes += [f"{self._family.final_name}.", matrix] if self._config.head else []
+        return sum(self._source.bytes_under(prefix) for prefix in prefixes)
 
 
 def _compute_dtype(config: EngineConfig, model: object) -> RowDtype:

@@ -16,6 +16,7 @@ from ropeway.checkpoints import families
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.engines.torch.four_bit import FourBit, q4_blocks
 from ropeway.engines.torch.sources import EMBEDDINGS, HEAD
 
 _LAYER: Final = {
@@ -61,28 +62,38 @@ class GgufSource:
                 f"the metadata needs {list(shape)}"
             )
         values = torch.from_numpy(_dequantized(self._gguf.tensor_bytes(stored), info.type, tuple(shape)))
-        if self._gguf.architecture == "llama" and name.endswith(_PERMUTED):
-            heads = self.config.num_attention_heads if ".q_proj." in name else self.config.num_key_value_heads
-            half = values.shape[0] // heads // 2
-            values = values.view(heads, half, 2, -1).transpose(1, 2).reshape(values.shape)
-        return values
+        ordered = self._order(name, values)
+        return values if ordered is None else ordered
 
     def has(self, name: str) -> bool:
         """As `Source`."""
         return self._stored(name) in self._gguf.tensors
 
+    def four_bit(self, name: str) -> FourBit | None:
+        """As `Source`: Q4_0 and Q4_1."""
+        info = self._gguf.tensors.get(self._stored(name))
+        if info is None or info.type not in (GgmlType.Q4_0, GgmlType.Q4_1):
+            return None
+        raw = torch.from_numpy(np.frombuffer(self._gguf.tensor_bytes(info.name), np.uint8).copy())
+        matrix = q4_blocks(raw, info.shape[1], with_minimum=info.type is GgmlType.Q4_1)
+        order = self._order(name, torch.arange(info.shape[1]))
+        return matrix if order is None else matrix.rows(order)
+
+    def _order(self, name: str, rows: Tensor) -> Tensor | None:
+        """Rows [n, ...] of Q or K as transformers has them; None for what lies in GGUF in the same order."""
+        if self._gguf.architecture != "llama" or not name.endswith(_PERMUTED):
+            return None
+        heads = self.config.num_attention_heads if ".q_proj." in name else self.config.num_key_value_heads
+        return rows.view(heads, rows.shape[0] // heads // 2, 2, -1).transpose(1, 2).reshape(rows.shape)
+
     def shards(self, name: str) -> list[Tensor]:
         """As `Source`: a GGUF has every table in one piece."""
         return []
 
-    def layer_bytes(self, layer: int) -> int:
+    def bytes_under(self, prefix: str) -> int:
         """As `Source`."""
-        prefix = f"blk.{layer}."
-        return sum(info.nbytes for info in self._gguf.tensors.values() if info.name.startswith(prefix))
-
-    def weight_bytes(self, name: str) -> int:
-        """As `Source`."""
-        return self._gguf.tensors[self._stored(name)].nbytes
+        stored = self._stored(prefix) if prefix.startswith("layers.") else self._stored(f"{prefix}weight")
+        return sum(info.nbytes for info in self._gguf.tensors.values() if info.name.startswith(stored))
 
     @staticmethod
     def _stored(name: str) -> str:

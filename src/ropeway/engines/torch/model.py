@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.utils import logging
 
 from ropeway.engines.base import EngineError
 from ropeway.engines.torch.attention import Attention
@@ -17,7 +18,7 @@ from ropeway.engines.torch.by_stream import IndexedAttention, Mixer, TokenReader
 from ropeway.engines.torch.caches import BatchCache
 from ropeway.engines.torch.compact import CompactLayer, is_compact
 from ropeway.engines.torch.family import Family, layer_type
-from ropeway.engines.torch.packing import can_pack, replace_linears, replaced
+from ropeway.engines.torch.packing import can_pack, keep_four, kept_four, replace_linears, replaced
 from ropeway.engines.torch.slot import GRAIN
 from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source
 from ropeway.engines.torch.tables import ShardedTable
@@ -46,6 +47,7 @@ class StageModel:
         pack: bool = True,
         compact: bool = True,
     ) -> None:
+        logging.set_verbosity_error()  # what it falls back to on a CPU is nobody's worry
         self.config = config = source.config
         self.family, self.source, self._dtype, self._device = family, source, dtype, device
         self._invariant = invariant
@@ -200,7 +202,12 @@ class StageModel:
                     leaf, ShardedTable(shards, child.weight.shape, self._dtype)
                 )
                 continue
+            four = self.source.four_bit(inside + "weight") if self._pack and type(child) is nn.Linear else None
+            if four is not None and four.fits and four.values.shape == child.weight.shape:
+                keep_four(child, four)
             for own, parameter in list(child.named_parameters(recurse=False)):
+                if own == "weight" and kept_four(child) is not None:
+                    continue
                 dtype = torch.float32 if self._stays_float32(inside) else self._dtype
                 weight = self._weight(inside + own, parameter.shape, dtype)
                 child.register_parameter(own, nn.Parameter(weight, requires_grad=False))

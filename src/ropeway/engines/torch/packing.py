@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ropeway.engines.torch.four_bit import FourBit, FourBitLinear
+
 
 class PackedLinear(nn.Module):
     """A linear layer over a packed bf16 matrix. `lone`: pad a lone row to two, for the bits that it has in a batch."""
@@ -15,7 +17,7 @@ class PackedLinear(nn.Module):
     def __init__(self, linear: nn.Linear, *, lone: bool) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach().to_mkldnn())
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach())
         self._bias = None if linear.bias is None else linear.bias.detach()
         self._lone = lone
 
@@ -59,6 +61,17 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     )
 
 
+def keep_four(linear: nn.Linear, matrix: FourBit) -> None:
+    """Let `replaced` use this matrix instead of the layer's weight, which is left without memory."""
+    linear.four_bit = matrix
+
+
+def kept_four(linear: nn.Linear) -> FourBit | None:
+    """The 4-bit matrix that was kept for a layer."""
+    matrix: FourBit | None = vars(linear).get("four_bit")
+    return matrix
+
+
 def replace_linears(module: nn.Module, *, pack: bool, invariant: bool) -> None:
     """Put packed (or paired) layers in the place of all `nn.Linear` below `module`."""
     if not pack and not invariant:
@@ -71,7 +84,10 @@ def replace_linears(module: nn.Module, *, pack: bool, invariant: bool) -> None:
 
 
 def replaced(linear: nn.Linear, *, pack: bool, invariant: bool) -> nn.Module:
-    """One linear layer, packed or paired as asked for."""
+    """One linear layer, packed or paired as asked for; over its matrix in 4 bits where that was kept (`keep_four`)."""
+    four = kept_four(linear)
+    if four is not None:
+        return FourBitLinear(four, None if linear.bias is None else linear.bias.detach())
     if pack:
         return PackedLinear(linear, lone=invariant)
     return PairedLinear(linear) if invariant else linear
