@@ -104,8 +104,11 @@ def test_environments_that_will_not_do(
     assert match in " ".join(said.split())
 
 
-def test_a_killed_pull_goes_on_where_it_was(site: Site, model: Path, tmp_path: Path) -> None:
-    """Not a byte that reached the disk is read again, though the process had no time for anything."""
+@pytest.mark.parametrize(("number", "status"), [("SIGKILL", -9), ("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_pull_that_is_ended_goes_on_where_it_was(
+    site: Site, model: Path, tmp_path: Path, number: str, status: int
+) -> None:
+    """Not a byte that reached the disk is read again, though a killed process had no time for anything."""
     stop = 1_000_000
 
     def stall(asked: Asked) -> Answer | None:
@@ -120,7 +123,8 @@ def test_a_killed_pull_goes_on_where_it_was(site: Site, model: Path, tmp_path: P
         while part.stat().st_size < stop:
             assert process.poll() is None
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(signal.Signals[number])
+    assert process.returncode == status
     site.faults.clear()
     before = site.sent
     (path,) = pull(f"{site.url}/tiny.gguf")[0]
