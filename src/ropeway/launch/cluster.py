@@ -11,11 +11,13 @@ import logging
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Final
 
+from ropeway import __version__
 from ropeway.checkpoints.checkpoint import open_checkpoint
 from ropeway.checkpoints.fetch.spec import is_remote
 from ropeway.cluster.client import Agent, AgentError, MemberView, Talk
@@ -25,7 +27,7 @@ from ropeway.launch.cluster_cuts import Candidate, Chosen, DoesNotFit, choose
 from ropeway.launch.fetching import place_rank
 from ropeway.launch.keys import new_key
 from ropeway.launch.placement import Options, Placement, place
-from ropeway.launch.rank import RankSetup
+from ropeway.launch.rank import EXIT_FAILED, RankSetup
 from ropeway.launch.rank0 import Rank0, open_alone, open_ring
 from ropeway.transport import Ring
 from ropeway.wire import ErrorCode
@@ -35,6 +37,8 @@ _log = logging.getLogger("ropeway.cluster")
 FACTS_S: Final = 2.0
 """How long a node may take to say what it has; one that does not is left out."""
 START_S: Final = 15.0
+ASIDE_S: Final = 60.0
+"""How long a node on which a rank has failed by itself is taken only where no other will do."""
 BRING_UP_S: Final = 600.0
 """A rank may have to fetch its layers first. Where one is lost meanwhile its agent says so at once."""
 RING_NAME: Final = "ring-"
@@ -62,6 +66,8 @@ class ClusterOpener:
         self._options = options
         self._home = home
         self._last: tuple[MemberView, ...] = ()
+        self._failed: dict[str, float] = {}
+        """Nodes on which a rank has ended by itself, and when (time.monotonic)."""
         self.on_drain: Callable[[str], None] = lambda _: None
 
     @contextlib.contextmanager
@@ -76,7 +82,7 @@ class ClusterOpener:
             with open_alone(placement) as rank0:
                 yield rank0
             return
-        ranks = HeldRanks(agent, placement, chosen, self.on_drain)
+        ranks = HeldRanks(agent, placement, chosen, self.on_drain, self._note_failure)
         try:
             setup = ranks.start()
 
@@ -97,13 +103,17 @@ class ClusterOpener:
         candidates = self._candidates(agent, usable, placement.layout.checkpoint)
         try:
             keep = [member.node for member in self._last]
-            chosen = choose(open_checkpoint(placement.path), self._options, candidates, keep)
+            avoid = [node for node, at in self._failed.items() if time.monotonic() - at < ASIDE_S]
+            chosen = choose(open_checkpoint(placement.path), self._options, candidates, keep, avoid)
         except DoesNotFit as error:
             raise NotPlaced(f"{error}{self._missing(members, candidates)}") from None
         used = {one.node for one in chosen.nodes}
         self._last = tuple(member for member in members if member.node in used)
         world = len(chosen.nodes)
         return place_rank(replace(self._options, stages=world, cuts=chosen.cuts), 0, world), chosen
+
+    def _note_failure(self, node: str) -> None:
+        self._failed[node] = time.monotonic()
 
     def _candidates(self, agent: Agent, members: list[MemberView], checkpoint: str) -> list[Candidate]:
         """The nodes that answer, this one first, with what was measured there of the checkpoint."""
@@ -113,6 +123,11 @@ class ClusterOpener:
                 facts = agent.call("facts", member.node, FACTS_S, checkpoint=checkpoint)
             except AgentError as error:
                 _log.warning("%s is left out: %s", member.label, error)
+                return None
+            if facts.get("release") != __version__:
+                _log.warning(
+                    "%s is left out: its release is %s, not %s", member.label, facts.get("release"), __version__
+                )
                 return None
             return None if facts.get("draining") and not member.here else Candidate(member.node, member.label, facts)
 
@@ -133,11 +148,19 @@ class ClusterOpener:
 class HeldRanks:
     """The ranks from 1 on, held by streams to the agents of their nodes."""
 
-    def __init__(self, agent: Agent, placement: Placement, chosen: Chosen, on_drain: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        placement: Placement,
+        chosen: Chosen,
+        on_drain: Callable[[str], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
         self._agent = agent
         self._placement = placement
         self._nodes = chosen.nodes
         self._on_drain = on_drain
+        self._on_failure = on_failure
         self._ring_id = secrets.token_hex(6)
         self._key = new_key()
         self._addresses = tuple(f"{_called(one)}:{rank}" for rank, one in enumerate(chosen.nodes))
@@ -208,6 +231,8 @@ class HeldRanks:
                     ).start()
                 elif line.get("event") == "ended":
                     why = f"{where} has ended with status {line.get('status')}: {line.get('told', '')}".rstrip(": ")
+                    if line.get("status") == EXIT_FAILED:
+                        self._on_failure(self._nodes[rank].node)
                     break
         except AgentError as error:
             why = f"{where} was lost: {error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,15 +46,21 @@ class DoesNotFit(OSError):
 
 
 def choose(
-    checkpoint: Checkpoint, options: Options, candidates: Sequence[Candidate], keep: Sequence[str] = ()
+    checkpoint: Checkpoint,
+    options: Options,
+    candidates: Sequence[Candidate],
+    keep: Collection[str] = (),
+    avoid: Collection[str] = (),
 ) -> Chosen:
     """Who holds what. The first candidate is rank 0; `keep` are nodes that were in the ring before, which go first.
+
+    `avoid` are nodes on which ranks have failed: they go last.
 
     As many stages as `options.stages` says, or as there are nodes; fewer only where the nodes are fewer. Explicit cuts
     stay as they are. Raises DoesNotFit, ValueError.
     """
     here, others = candidates[0], list(candidates[1:])
-    others.sort(key=lambda one: (one.node not in keep, -one.limit_bytes, one.node))
+    others.sort(key=lambda one: (one.node in avoid, one.node not in keep, -one.limit_bytes, one.node))
     if options.cuts is not None:
         if len(others) < len(options.cuts):
             raise DoesNotFit(f"the cuts make {len(options.cuts) + 1} stages, and {len(others) + 1} nodes are there")
