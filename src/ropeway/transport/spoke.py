@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -30,7 +31,7 @@ class Spoke:
         self._flush_soon = flush_soon
         self._plans: Mailbox[tuple[int, Plan]] = Mailbox(life)
         self._silence = Silence()
-        self._listening = False
+        self._ready_at = math.inf
 
     def describe(self, describe: Describe) -> None:
         """Say what this stage can do. Raises RingEnded, or ProtocolError, our own mistake."""
@@ -39,8 +40,7 @@ class Spoke:
     def ready(self, ready: Ready) -> None:
         """Say that this stage can take plans; from now on rank 0 must be heard. Raises as `describe`."""
         self._send(lambda: self._link.send_ready(ready))
-        self._silence.heard(time.monotonic())
-        self._listening = True
+        self._ready_at = time.monotonic()
 
     def next_plan(self) -> tuple[int, Plan]:
         """The next (round, plan) that is not a keep-alive. Raises RingEnded."""
@@ -63,9 +63,10 @@ class Spoke:
 
     def tick(self, now: float, heard_at: float) -> None:
         """End the ring when nothing at all has been heard for too long; `heard_at` is of all connections."""
-        if not self._listening:
+        if now < self._ready_at:
             return
-        self._silence.heard(heard_at)
+        # Nobody spoke while this stage loaded, however long that took.
+        self._silence.heard(max(heard_at, self._ready_at))
         if self._silence.due(now):
             text = f"{self._life.who(0)} has said nothing for {SILENCE_S:g} s"
             self._life.settle(failure(ErrorCode.SILENCE, 0, text))
