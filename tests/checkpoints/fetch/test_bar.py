@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ropeway.checkpoints.fetch.bar import Lines, progress_bar
+from ropeway.checkpoints.fetch.bar import LABEL, Lines, progress_bar, shortened
 
 
 def test_a_line_now_and_then() -> None:
@@ -21,3 +21,10 @@ def test_a_short_fetch_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with progress_bar("Fetching it") as progress:
         progress(5, 10)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_label_leaves_room_for_the_bar() -> None:
+    assert shortened("Fetching hf:org/name") == "Fetching hf:org/name"
+    label = shortened("Fetching /a/long/way/down/to/a/model-Q4_K_M.gguf")
+    assert label == "Fetching /…o/a/model-Q4_K_M.gguf"
+    assert len(label) == LABEL

@@ -13,6 +13,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 LINE_S: Final = 10.0
 """Seconds between lines where there is no terminal."""
+LABEL: Final = 32
+"""Longest label of a bar."""
 
 
 @contextmanager
@@ -30,8 +32,13 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task(shortened(what), total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a text that would leave no room for a bar."""
+    return text if len(text) <= LABEL else f"{text[:10]}…{text[11 - LABEL :]}"
 
 
 class Lines:
