@@ -16,7 +16,7 @@ PORT = 8000
 PATIENCE_S = 60.0
 QUESTION = {"model": "m", "prompt": "hello", "temperature": 0, "logit_bias": {"0": -100, "2": -100}}
 """Whose reply does not end by itself."""
-FLAGS = ("--cluster", "--model-id", "m", "--port", str(PORT), "--threads", "1", "--context", "8192", "--parallel", "4")
+FLAGS = ("--model-id", "m", "--threads", "1", "--context", "8192", "--parallel", "4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,18 @@ class Answer:
 
 
 class Server:
-    """`ropeway serve MODEL --cluster` on a host."""
+    """`ropeway serve MODEL --cluster` on a host; or, with `local`, the same ring over TCP in processes there."""
 
-    def __init__(self, village: Village, host: Host, stages: int, *more: str) -> None:
+    def __init__(self, village: Village, host: Host, stages: int, *more: str, local: bool = False) -> None:
         self.host = host
-        self.process: Process = village.ropeway(host, "serve", village.model, *FLAGS, "--stages", str(stages), *more)
+        self.port = PORT + local
+        flags = (*FLAGS, "--stages", str(stages), "--port", str(self.port), *more, *(() if local else ("--cluster",)))
+        self.process: Process = village.ropeway(host, "serve", village.model, *flags)
         self.process.until(lambda process: "http://" in process.err)
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
         """Ask something."""
-        connection = self.host.connect(PORT, PATIENCE_S)
+        connection = self.host.connect(self.port, PATIENCE_S)
         try:
             connection.request(method, path, json.dumps(body or {}), {"Content-Type": "application/json"})
             reply = connection.getresponse()
@@ -57,6 +59,11 @@ class Server:
     def complete(self, max_tokens: int = 24) -> Answer:
         """A short completion."""
         return self.ask("POST", "/v1/completions", {**QUESTION, "max_tokens": max_tokens})
+
+    def logprobs(self) -> object:
+        """Every log-probability of a short completion, to the last bit."""
+        answer = self.ask("POST", "/v1/completions", {**QUESTION, "max_tokens": 24, "logprobs": 5})
+        return answer.body["choices"][0]["logprobs"]
 
     def is_ready(self) -> bool:
         """What /ready says. It must be true: a short reply right after it does not fail, unless /ready has changed."""

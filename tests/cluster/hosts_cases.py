@@ -97,6 +97,10 @@ def test_one_command_on_each_and_an_answer(village: Village) -> None:
     assert sorted(server.nodes()) == ["host0", "host1", "host2"]
     before = server.complete()
     assert before.status == 200
+    beside = Server(village, first, 3, local=True)
+    beside.wait()
+    assert beside.logprobs() == server.logprobs()  # over TCP and over iroh: the same bits
+    beside.process.signal(signal.SIGTERM)
     listed = village.ropeway(first, "nodes")
     assert listed.status() == 0
     assert [line.split()[0] for line in listed.out.splitlines()] == ["host0", "host1", "host2"]
