@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ropeway.cluster.names import NAME_BYTES, NAMES_PER_NODE, TIME_MAX, VALUE_BYTES, Entry, Names
@@ -33,6 +33,10 @@ def state(names: Names) -> dict[str, tuple[int, int, bytes]]:
     return {held.entry.name: held.entry.stamp for held in names.held()}
 
 
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@steady
 @given(st.lists(entries, max_size=8))
 def test_the_order_of_news_does_not_matter(news: list[Entry]) -> None:
     first, second = Names(), Names()
@@ -44,6 +48,7 @@ def test_the_order_of_news_does_not_matter(news: list[Entry]) -> None:
     assert first.clock == second.clock == max((entry.time for entry in news), default=0)
 
 
+@steady
 @given(st.lists(entries, min_size=1, max_size=8))
 def test_the_greatest_stamp_wins(news: list[Entry]) -> None:
     names = Names()
@@ -53,6 +58,7 @@ def test_the_greatest_stamp_wins(news: list[Entry]) -> None:
         assert stamp == max(entry.stamp for entry in news if entry.name == name)
 
 
+@steady
 @given(st.lists(entries, max_size=8))
 def test_our_own_write_beats_all_that_was_heard(news: list[Entry]) -> None:
     names = Names()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ropeway.cluster.swim.gossip import GossipQueue
@@ -35,6 +35,10 @@ def test_newer_news_take_the_place_of_older() -> None:
     assert [queue.take(10, 2, 9) for _ in range(3)] == [[b"new"], [b"new"], []]
 
 
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@steady
 @given(
     st.lists(st.binary(min_size=1, max_size=40), max_size=20), st.integers(0, 100), st.integers(1, 4), st.integers(1, 9)
 )

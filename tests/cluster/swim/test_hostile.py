@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.swim.golden_values import GOOD
@@ -159,7 +159,10 @@ def test_a_flood_of_joins_leaves_the_others_alone() -> None:
     assert len(hall.members[A].members()) == 503
 
 
-@settings(deadline=None)
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@steady
 @given(st.lists(st.tuples(st.sampled_from([B, C, D]), bodies, st.lists(records, max_size=3)), max_size=12))
 def test_whatever_members_say_only_packet_error_comes_of_it(said: list[tuple[bytes, Body, list[Record]]]) -> None:
     hall = Hall(A, B, C)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.swim.golden_values import CLUSTER, GOOD
@@ -64,6 +64,10 @@ def test_every_file_and_every_fault_is_tested() -> None:
     assert set(ERRORS.values()) == {fault.label for fault in Fault} - JUDGED_BY_THE_CORE
 
 
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@steady
 @given(packets)
 def test_packets_come_back_as_they_were(packet: Packet) -> None:
     raw = encode(packet)
@@ -71,11 +75,13 @@ def test_packets_come_back_as_they_were(packet: Packet) -> None:
         assert decode_packet(raw) == packet
 
 
+@steady
 @given(st.binary(max_size=PACKET_BYTES + 1))
 def test_any_bytes_raise_only_packet_error(raw: bytes) -> None:
     judge(raw)
 
 
+@steady
 @given(packets, st.data())
 def test_changed_packets_raise_only_packet_error(packet: Packet, data: st.DataObject) -> None:
     raw = bytearray(encode(packet))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ropeway.cluster.swim.events import Died, Event, Forgotten, Joined, Left, Outlived, Recovered, Suspected, Updated
@@ -79,6 +79,10 @@ def settle(roster: Roster, news: list[News]) -> tuple[int, int, State]:
     return held.rank
 
 
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@steady
 @given(st.lists(news_of_a, max_size=6).flatmap(lambda news: st.tuples(st.just(news), st.permutations(news))))
 def test_any_order_of_news_ends_in_the_same_belief(orders: tuple[list[News], list[News]]) -> None:
     first, second = orders
@@ -99,6 +103,7 @@ def rank_of(piece: News) -> tuple[int, int, State]:
     return piece.rank if isinstance(piece, Claim) else piece.statement.rank
 
 
+@steady
 @given(st.lists(news_of_a, min_size=1, max_size=6))
 def test_statements_never_fall_back_and_the_books_agree(news: list[News]) -> None:
     roster = make_roster(A, B)

@@ -283,11 +283,17 @@ class Swim:
         self._roster.news.clear()
 
     def _settle(self, now: float) -> None:
-        """Draw the consequences, and set the next time."""
+        """Draw the consequences, and set the next time. Who was held dead was told nothing: it asks."""
         self._spread()
         self._events += self._roster.events
         self._roster.events.clear()
         self._events += self._directory.settle(now)
+        if self._roster.was_dead:
+            self._roster.was_dead = False
+            self._outreach.sync_soon(now)
+        if self._queue.fresh:
+            self._queue.fresh = False
+            self._outreach.sync_after_news(now)
         due = self._outreach.next_at(self.left)
         if not self.left:
             due = min(due, self._prober.next_at(), self._roster.next_at(), self._names.next_at())

@@ -16,11 +16,12 @@ class _Piece:
 
 
 class GossipQueue:
-    """Encoded records by subject."""
+    """Encoded records by subject. `fresh`: something was put in, until the owner has seen it."""
 
-    __slots__ = ("_order", "_pieces")
+    __slots__ = ("_order", "_pieces", "fresh")
 
     def __init__(self) -> None:
+        self.fresh = False
         self._pieces: dict[Subject, _Piece] = {}
         self._order = 0
 
@@ -29,6 +30,7 @@ class GossipQueue:
 
     def put(self, subject: Subject, raw: bytes) -> None:
         """Take in news of a subject."""
+        self.fresh = True
         self._order -= 1
         self._pieces[subject] = _Piece(raw, 0, self._order)
 

@@ -51,6 +51,11 @@ class Outreach:
         """There was something to learn; there may be more."""
         self._sync_at = min(self._sync_at, now + (1 + self._draw.random()) * self._timing.probe_interval_s)
 
+    def sync_after_news(self, now: float) -> None:
+        """Gossip reaches nearly all, and whoever it has missed need not wait for push-pull's long interval."""
+        soon_s = (0.5 + self._draw.random()) * self._timing.push_pull_interval_s / 4
+        self._sync_at = min(self._sync_at, now + soon_s)
+
     def tick(self, now: float, own: Statement) -> None:
         """Do what is due. `own` is our last statement."""
         if now >= self._join_at:

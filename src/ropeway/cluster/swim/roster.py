@@ -31,7 +31,8 @@ class Roster:
     """All members, this one too.
 
     The owner empties `events` (for its own owner), `news` (records to pass on) and `touched` (members that began or
-    ended to live, or live anew); the table of push-pull empties `changed`.
+    ended to live, or live anew); the table of push-pull empties `changed`. `was_dead`: others held us dead, until
+    the owner has seen it.
     """
 
     def __init__(self, now: float, voice: Voice, timing: Timing, health: Health) -> None:
@@ -40,6 +41,7 @@ class Roster:
         self.touched: set[bytes] = set()
         self.suspicions: dict[bytes, Suspicion] = {}
         self.me = voice.statement.member
+        self.was_dead = False
         self.living = 0
         self.changed: set[bytes] = set()
         self.version = 0
@@ -161,6 +163,7 @@ class Roster:
             self.speak(now, self._voice.restate(incarnation))
             if state in (State.SUSPECT, State.DEAD):
                 self._health.worse()
+            self.was_dead |= state is State.DEAD
 
     def _take_in(self, now: float, record: MemberRecord) -> None:
         gone = record.state in (State.DEAD, State.LEFT)
