@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.swim.strategies import steady
 from ropeway.cluster.names import NAME_BYTES, NAMES_PER_NODE, TIME_MAX, VALUE_BYTES, Entry, Names
 
 A, B = b"A" * 32, b"B" * 32
@@ -31,9 +32,6 @@ entries = st.builds(
 
 def state(names: Names) -> dict[str, tuple[int, int, bytes]]:
     return {held.entry.name: held.entry.stamp for held in names.held()}
-
-
-steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @steady

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ropeway.cluster.names import Entry
@@ -9,6 +10,9 @@ from ropeway.cluster.swim.errors import Fault
 from ropeway.cluster.swim.packets import Ack, Body, Gossip, Nack, Packet, Ping, PingReq, Pull, Refuse, Sync, Told
 from ropeway.cluster.swim.records import MemberRecord, NameRecord, Record
 from ropeway.cluster.swim.values import TIME_MAX, U32_MAX, Claim, State, Statement
+
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For property tests on a busy machine."""
 
 U32 = st.integers(0, U32_MAX)
 U64 = st.integers(0, (1 << 64) - 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.swim.strategies import steady
 from ropeway.cluster.swim.gossip import GossipQueue
 
 
@@ -33,9 +34,6 @@ def test_newer_news_take_the_place_of_older() -> None:
     queue.put("a", b"new")
     assert len(queue) == 1
     assert [queue.take(10, 2, 9) for _ in range(3)] == [[b"new"], [b"new"], []]
-
-
-steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @steady

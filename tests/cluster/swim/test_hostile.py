@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.swim.golden_values import GOOD
 from cluster.swim.hall import CLUSTER, START, A, B, C, D, Hall, KeyedSeal, make_packet, sent_packets
-from cluster.swim.strategies import bodies, records
+from cluster.swim.strategies import bodies, records, steady
 from ropeway.cluster.names import Entry
 from ropeway.cluster.simulation import view
 from ropeway.cluster.swim import Contact, Fault, PacketError, State, Statement
@@ -157,9 +157,6 @@ def test_a_flood_of_joins_leaves_the_others_alone() -> None:
     hall.run(3.0)
     assert [member.state for member in hall.members[B].members() if member.id in (A, B, C)] == [State.ALIVE] * 3
     assert len(hall.members[A].members()) == 503
-
-
-steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @steady

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.swim.golden_values import CLUSTER, GOOD
-from cluster.swim.strategies import packets
+from cluster.swim.strategies import packets, steady
 from ropeway.cluster.names import NAME_BYTES, VALUE_BYTES, Entry
 from ropeway.cluster.swim.errors import Fault, PacketError
 from ropeway.cluster.swim.packets import (
@@ -62,9 +62,6 @@ def test_bad_files_raise_their_error(name: str) -> None:
 def test_every_file_and_every_fault_is_tested() -> None:
     assert set(TEXTS) == set(GOOD) | set(ERRORS)
     assert set(ERRORS.values()) == {fault.label for fault in Fault} - JUDGED_BY_THE_CORE
-
-
-steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @steady

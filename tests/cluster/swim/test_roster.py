@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cluster.swim.strategies import steady
 from ropeway.cluster.swim.events import Died, Event, Forgotten, Joined, Left, Outlived, Recovered, Suspected, Updated
 from ropeway.cluster.swim.records import MemberRecord, stated
 from ropeway.cluster.swim.roster import Roster
@@ -77,9 +78,6 @@ def settle(roster: Roster, news: list[News]) -> tuple[int, int, State]:
     held = roster.get(A)
     assert held is not None
     return held.rank
-
-
-steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @steady
