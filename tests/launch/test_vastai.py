@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from ropeway.launch.provider import Denied, NotDone, Offer, Order, Refused, State, Unclear, Wanted
 from ropeway.launch.vastai import VastAi
-from ropeway.smoke.provider import Denied, NotDone, Offer, Order, Refused, State, Unclear, Wanted
 from smoke.fake_vast import KEY, SLEEPER, FakeVast, fake_vast
 
 OFFER = Offer(4100, 90, 0.05)

@@ -7,8 +7,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ropeway.launch.provider import Offer
 from ropeway.smoke.offers import Walk
-from ropeway.smoke.provider import Offer
 
 
 def offers(*machine_and_price: tuple[int, float]) -> list[Offer]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -71,3 +73,17 @@ def test_a_worker_killed_in_mid_decode(runs: Runs, small: str) -> None:
     os.kill(rank.pid, signal.SIGKILL)
     value = runs.failed(process, "reply", "stage")
     assert "1" in value["reason"]
+
+
+def test_a_worker_behind_the_bridge_killed_in_mid_decode(runs: Runs, small: str) -> None:
+    worker = shlex.join([sys.executable, "-m", "ropeway.engines.worker.pp_tinygrad_worker", "--engine", "llamacpp"])
+    flags = ("--model", small, "--threads", "1", "--engine", "worker", "--worker-cmd", worker)
+    process = runs.start(*flags, *LONG)
+    runs.fake.until(lambda: "answering a request" in runs.fake.of_stage(0).said())
+    node = runs.fake.of_stage(1).process
+    assert node is not None
+    rank = next(child for child in children(node.pid) if "ropeway.smoke.rank_child" in child.args)
+    worker_process = next(child for child in children(rank.pid) if "--engine" in child.args)
+    os.kill(worker_process.pid, signal.SIGKILL)
+    value = runs.failed(process, "reply", "stage 1", "SIGKILL")
+    assert "worker" in value["reason"]

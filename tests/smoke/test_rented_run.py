@@ -47,7 +47,8 @@ def test_every_instance_is_told_its_stage_and_carries_the_run_in_its_label(runs:
     for stage, rented in enumerate(runs.fake.ever):
         environment = rented.body["env"]
         assert (environment["STAGE"], environment["NUM_STAGES"], environment["MODEL"]) == (str(stage), "3", "any")
-        assert environment["SEED_ADDR"].startswith("tcp:127.0.0.1:")
+        assert environment["SEED_ADDR"] == runs.fake.ever[0].body["env"]["SEED_ADDR"] != ""
+        assert environment["RUN_LABEL"] == "mine-1"
         assert rented.body["runtype"] == "args"
 
 

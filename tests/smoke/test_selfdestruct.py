@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from ropeway.launch.provider import Offer, Order
 from ropeway.launch.vastai import VastAi
 from ropeway.smoke.environment import NodeSettings, read_settings
-from ropeway.smoke.provider import Offer, Order
 from ropeway.smoke.selfdestruct import self_destruct
 from smoke.fake_vast import KEY, SLEEPER, FakeVast, Request, fake_vast
 

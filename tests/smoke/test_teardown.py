@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ropeway.smoke.provider import Denied, Instance, NotDone, Offer, Order, State, Unclear, Wanted
+from ropeway.launch.provider import Denied, Instance, NotDone, Offer, Order, State, Unclear, Wanted
 from ropeway.smoke.steps import Deadline
 from ropeway.smoke.teardown import Left, destroy_all
 

@@ -16,13 +16,13 @@ from typing import Annotated, Final
 import typer
 
 from ropeway.cluster.settings import DEFAULT_RELAYS
+from ropeway.launch.provider import Provider, Wanted
 from ropeway.launch.rank import leave
 from ropeway.launch.vastai import SERVER, TIMEOUT_S, VastAi, check_server
 from ropeway.smoke.cleanup import clean_up
 from ropeway.smoke.cluster import HERE, KINDS, Reach
 from ropeway.smoke.ledger import Entries, Ledger
 from ropeway.smoke.local import LocalProvider
-from ropeway.smoke.provider import Provider, Wanted
 from ropeway.smoke.renting import Pace
 from ropeway.smoke.reporter import Reporter
 from ropeway.smoke.result import Result, banner, leftovers

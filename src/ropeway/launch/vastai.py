@@ -16,15 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from ropeway.launch.vastai_shapes import (
-    create_body,
-    read_created,
-    read_instance,
-    read_instances,
-    read_offers,
-    search_body,
-)
-from ropeway.smoke.provider import (
+from ropeway.launch.provider import (
     LOG_LINES,
     Denied,
     Instance,
@@ -36,6 +28,14 @@ from ropeway.smoke.provider import (
     Unclear,
     Wanted,
     is_of_run,
+)
+from ropeway.launch.vastai_shapes import (
+    create_body,
+    read_created,
+    read_instance,
+    read_instances,
+    read_offers,
+    search_body,
 )
 
 SERVER: Final = "https://console.vast.ai"

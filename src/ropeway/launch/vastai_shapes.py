@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ropeway.smoke.provider import Instance, Offer, Order, State, Wanted
+from ropeway.launch.provider import Instance, Offer, Order, State, Wanted
 
 LIMIT = 64
 """Offers asked for."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ropeway.launch.provider import Provider
 from ropeway.smoke.ledger import Entries, Ledger, unsettled
-from ropeway.smoke.provider import Provider
 from ropeway.smoke.reporter import Reporter
 from ropeway.smoke.result import leftovers
 from ropeway.smoke.steps import Deadline

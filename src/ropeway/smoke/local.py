@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ropeway.launch.provider import LOG_LINES, Instance, Offer, Order, Refused, State, Wanted, is_of_run
 from ropeway.smoke.environment import for_children
-from ropeway.smoke.provider import LOG_LINES, Instance, Offer, Order, Refused, State, Wanted, is_of_run
 
 STOP_S: Final = 10.0
 """How long a node may take to end by itself after SIGTERM."""

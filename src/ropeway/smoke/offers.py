@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ropeway.smoke.provider import Offer
+from ropeway.launch.provider import Offer
 
 
 class Walk(Iterator[Offer]):

@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ropeway.smoke.ledger import Ledger
-from ropeway.smoke.offers import Walk
-from ropeway.smoke.provider import (
+from ropeway.launch.provider import (
     Denied,
     Instance,
     NotDone,
@@ -26,6 +24,8 @@ from ropeway.smoke.provider import (
     State,
     Unclear,
 )
+from ropeway.smoke.ledger import Ledger
+from ropeway.smoke.offers import Walk
 from ropeway.smoke.steps import Deadline, StepFailed
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
 from ropeway.engines.registry import engine_entry
+from ropeway.launch.provider import Order, Provider, ProviderError, Wanted, stage_label
 from ropeway.smoke.attention import Attention, Interrupted, attentive
 from ropeway.smoke.cluster import HERE, Cluster, Inbox, Reach, open_cluster
 from ropeway.smoke.ledger import Ledger, check_label
 from ropeway.smoke.offers import Walk
-from ropeway.smoke.provider import Order, Provider, ProviderError, Wanted, stage_label
 from ropeway.smoke.renting import Lease, Pace, Rental, patiently
 from ropeway.smoke.reporter import Reporter
 from ropeway.smoke.result import Rented, Result

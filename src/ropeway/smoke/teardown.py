@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from ropeway.smoke.provider import Provider, ProviderError, Refused
+from ropeway.launch.provider import Provider, ProviderError, Refused
 from ropeway.smoke.steps import Deadline
 
 LONGEST_PAUSE_S: Final = 8.0
