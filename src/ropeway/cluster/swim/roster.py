@@ -180,8 +180,8 @@ class Roster:
 
     def _hear_statement(self, now: float, statement: Statement, age_s: int) -> None:
         held = self._members[statement.member]
-        said = held.statement
-        newer = statement.start == held.start and (statement.incarnation, statement.left) > (said.incarnation, said.left)
+        before = held.statement.incarnation, held.statement.left
+        newer = statement.start == held.start and (statement.incarnation, statement.left) > before
         if statement.rank <= held.rank and not (newer and statement.left):
             if newer:
                 self._put(replace(held, statement=statement))
