@@ -130,3 +130,18 @@ def test_a_pull_that_is_ended_goes_on_where_it_was(
     (path,) = pull(f"{site.url}/tiny.gguf")[0]
     assert Path(path).read_bytes() == model.read_bytes()
     assert site.sent - before == model.stat().st_size - stop + 16384
+
+
+def test_a_list_of_digests(site: Site, model: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["digests", str(model)])
+    assert result.exit_code == 0
+    (tmp_path / "list.json").write_text(result.stdout)
+    args = (f"{site.url}/tiny.gguf", "--layers", "2:4", "--digests", str(tmp_path / "list.json"))
+    assert "checked: the SHA-256 of every header and tensor" in pull(*args)[1]
+    raw = bytearray(model.read_bytes())
+    raw[-3000] ^= 1
+    site.files["/tiny.gguf"] = bytes(raw)
+    _, said = pull(f"{site.url}/tiny.gguf", "--digests", str(tmp_path / "list.json"), expect=1)
+    assert "with a wrong SHA-256" in said
+    (tmp_path / "list.json").write_text("{}")
+    assert "is not a list of digests" in pull(*args, expect=1)[1]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ropeway import __version__
-from ropeway.cli import calibrate, check, demo, facts, key, nodes, place, probe, pull, run, serve, stage, up
+from ropeway.cli import calibrate, check, demo, digests, facts, key, nodes, place, probe, pull, run, serve, stage, up
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,6 +39,7 @@ app.command()(serve.serve)
 app.command()(check.check)
 app.command()(stage.stage)
 app.command()(pull.pull)
+app.command()(digests.digests)
 app.command()(place.place)
 app.command()(facts.facts)
 app.command()(calibrate.calibrate)

@@ -12,6 +12,7 @@ from ropeway.checkpoints.budget import cache_limit, parse_size
 from ropeway.checkpoints.checkpoint import resolve_checkpoint
 from ropeway.checkpoints.demo import DEMO
 from ropeway.checkpoints.fetch.bar import progress_bar
+from ropeway.checkpoints.fetch.digests import Digests
 from ropeway.checkpoints.fetch.joined import part_names
 from ropeway.checkpoints.fetch.need import Need
 from ropeway.checkpoints.fetch.offer import open_offer
@@ -32,6 +33,10 @@ def pull(
         str | None,
         typer.Option("--cache-limit", metavar="40GB", help="Most that fetched models and slices may take on the disk."),
     ] = None,
+    digests: Annotated[
+        Path | None,
+        typer.Option("--digests", metavar="FILE", help="Hold every piece against this list (ropeway digests MODEL)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fetch MODEL into the cache and print where it is: demo, hf:ORG/NAME[@REVISION][:FILE], a URL, or a path.
@@ -39,6 +44,7 @@ def pull(
     Repeat it after a failure: what has been fetched is not read again.
     """
     with people():
+        listed = None if digests is None else Digests.read(digests)
         if layers is None and (head or engine):
             raise ValueError("layers: --head and --engine are for a part of a model (--layers)")
         need = None if layers is None else Need.parse(layers, head=head)
@@ -46,12 +52,13 @@ def pull(
         place = model
         if not is_remote(model) and part_names(Path(model).name) is None:
             place = str(path := resolve_checkpoint(model))
-            if need is None:
+            if need is None and listed is None:
                 _print(Fetched(path, (path,), 0, ()), as_json)
                 return
         with open_offer(place) as offer, progress_bar(f"Fetching {offer.text}") as progress:
             sliced = bool(offer.gguf) and engine in ("", SLICED)
-            fetched = Fetch(offer, limit=most, progress=progress).provide(need, slices=sliced)
+            vouch = {} if listed is None else listed.for_offer(offer)
+            fetched = Fetch(offer, limit=most, progress=progress, vouch=vouch).provide(need, slices=sliced)
         _print(fetched, as_json)
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
+from typing import Protocol
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.ranges import Ranges, union
 from ropeway.checkpoints.fetch.reader import Reader
-from ropeway.checkpoints.fetch.source import Source, SourceError
+from ropeway.checkpoints.fetch.source import SourceError
 
 GAP_BYTES = 4096
 """Bytes between two wanted pieces that are read and dropped rather than asked around."""
@@ -73,6 +74,14 @@ class Recipe:
         return union((copy.start, copy.start + copy.nbytes) for copy in self.copies)
 
 
+class Voucher(Protocol):
+    """Whose digests of the checkpoint's file hold."""
+
+    def digest(self, start: int, nbytes: int) -> str | None:
+        """SHA-256 hex of a range; None where it cannot say. Raises SourceError."""
+        ...
+
+
 Moved = Callable[[int], None]
 """Hears of bytes as they are written."""
 
@@ -82,11 +91,11 @@ def assemble(
     recipe: Recipe,
     reader: Reader,
     moved: Moved = lambda _: None,
-    vouch: Source | None = None,
+    vouch: Voucher | None = None,
 ) -> None:
     """Write `file`, open for reading and writing, from its present end to the recipe's.
 
-    `vouch` is a source whose digests hold: a piece that differs is thrown away and read again, at last from another
+    Digests of `vouch` hold: a piece that differs is thrown away and read again, at last from another
     source. Raises CheckpointError as the reader does, and OSError as the file does; the file then keeps what it has.
     """
     have = file.seek(0, os.SEEK_END)
@@ -144,7 +153,7 @@ class _Writer:
         run: list[Copy],
         reader: Reader,
         moved: Moved,
-        vouch: Source | None,
+        vouch: Voucher | None,
         strikes: set[int],
     ) -> None:
         self._file = file

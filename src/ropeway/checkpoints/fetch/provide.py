@@ -7,8 +7,8 @@ they hold (origin.py).
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,12 +21,13 @@ from ropeway.checkpoints.cache import PART, cache_directory, cached_file, resume
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.families import EMBEDDINGS, layer_count
 from ropeway.checkpoints.fetch import gguf_parts, safetensors_parts
-from ropeway.checkpoints.fetch.assemble import Copy, Recipe, assemble
+from ropeway.checkpoints.fetch.assemble import Copy, Recipe, Voucher, assemble
+from ropeway.checkpoints.fetch.checks import check_whole, pieces_hold
 from ropeway.checkpoints.fetch.holdings import FETCHED, held_here
 from ropeway.checkpoints.fetch.need import Need
 from ropeway.checkpoints.fetch.offer import Offer
 from ropeway.checkpoints.fetch.reader import Patience, Reader, Taken
-from ropeway.checkpoints.fetch.source import FileFacts, Source
+from ropeway.checkpoints.fetch.source import FileFacts
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.checkpoints.origin import NOTE, HeldFile, Origin
 from ropeway.checkpoints.safetensors_file import SafetensorsFile, TensorEntry
@@ -36,7 +37,8 @@ HEADER: Final = "header"
 EMBED: Final = "embed"
 WHOLE: Final = "whole"
 """Forms of copies beside those of layers, which are called by their range."""
-_CHUNK_BYTES = 16 << 20
+
+log = logging.getLogger("ropeway.fetch")
 
 Progress = Callable[[int, int], None]
 """Hears how many bytes of how many are here; the second grows as more becomes known."""
@@ -66,14 +68,15 @@ class _Job:
 
 @dataclass(slots=True)
 class Fetch:
-    """Fetching one offer into the cache. `vouch` gives, by file, a source whose digests hold."""
+    """Fetching one offer into the cache. `vouch` gives, by file, whose digests hold; with it also what is here already
+    is held against them."""
 
     offer: Offer
     cache: Path = field(default_factory=cache_directory)
     patience: Patience = field(default_factory=Patience)
     limit: int | None = field(default_factory=cache_limit)
     progress: Progress = lambda _done, _total: None
-    vouch: Mapping[str, Source] = field(default_factory=dict)
+    vouch: Mapping[str, Voucher] = field(default_factory=dict)
     taken: Taken = field(default_factory=Taken)
     _files: list[Path] = field(default_factory=list)
     _done: int = 0
@@ -103,7 +106,7 @@ class Fetch:
         """What the content was held against, in words."""
         found = ["every file's size and header"]
         if self.vouch:
-            found.append("the SHA-256 of each tensor, as another source has it")
+            found.append("the SHA-256 of every header and tensor")
         if whole and any(self._facts(name).digest for name in self.offer.files):
             found.append("the digests of whole files that the source names")
         elif not self.vouch and self.offer.network_bytes:
@@ -136,23 +139,22 @@ class Fetch:
         return path
 
     def _gguf_header(self, name: str) -> Path:
-        with suppress(StopIteration):
-            known = next(self._form(HEADER).glob(name))
-            if known.stat().st_size == self._facts(name).nbytes:
-                self._files.append(touch(known))
-                return known
-        reader = self._reader(name)
-        data = gguf_parts.read_header(reader)
-        recipe = Recipe(reader.facts.nbytes, (Copy(0, 0, len(data), "the header"),))
-        self._note(HEADER, {name: recipe})
-        path = self._form(HEADER) / name
+        path, size = self._form(HEADER) / name, self._facts(name).nbytes
+        if not (path.exists() and path.stat().st_size == size):
+            data = gguf_parts.read_header(self._reader(name))
+            self._note(HEADER, {name: Recipe(size, (Copy(0, 0, len(data), "the header"),))})
 
-        def write(file: FileIO) -> None:
-            file.write(data)
-            file.truncate(reader.facts.nbytes)
+            def write(file: FileIO) -> None:
+                file.write(data)
+                file.truncate(size)
 
-        check_disk(path, len(data))
-        self._files.append(resumed_file(path, reader.facts.nbytes, write))
+            check_disk(path, len(data))
+            resumed_file(path, size, write)
+        voucher = self.vouch.get(name)
+        if voucher is not None and not pieces_hold(path, gguf_parts.copy_recipe(GgufFile.open(path), ()), voucher):
+            path.unlink(missing_ok=True)
+            raise CheckpointError(f"{name}: its header has a wrong SHA-256")
+        self._files.append(touch(path))
         return path
 
     def _safetensors_layers(self, need: Need) -> Path:
@@ -216,12 +218,20 @@ class Fetch:
             reader, voucher = self._reader(job.name), self.vouch.get(job.name)
             assemble(file, job.recipe, reader, self._moved, voucher)
             if voucher is None:
-                _check_whole(file, job.recipe, reader)
+                check_whole(file, job.recipe, reader.facts)
 
+        self._distrust(job.path, job.name, job.recipe)
         touch(resumed_file(job.path, job.recipe.nbytes, go_on))
         self._files.append(job.path)
         self._done = before
         self._moved(job.recipe.read_bytes)
+
+    def _distrust(self, path: Path, name: str, recipe: Recipe) -> None:
+        """Remove a complete file that is not what the voucher says."""
+        voucher = self.vouch.get(name)
+        if voucher is not None and path.exists() and not pieces_hold(path, recipe, voucher):
+            log.warning("%s is not what it should be; it is fetched again", path)
+            path.unlink(missing_ok=True)
 
     def _moved(self, count: int) -> None:
         self._done += count
@@ -249,20 +259,6 @@ def _have(path: Path, recipe: Recipe) -> int:
             size = there.stat().st_size
             return sum(min(max(size - copy.at, 0), copy.nbytes) for copy in recipe.copies)
     return 0
-
-
-def _check_whole(file: FileIO, recipe: Recipe, reader: Reader) -> None:
-    """Hold a whole file against the digest that its source gives. Raises CheckpointError; the file is empty then."""
-    kind, _, expected = reader.facts.tag.partition(":")
-    if recipe.copied() != ((0, recipe.nbytes),) or kind not in ("sha256", "git"):
-        return
-    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(f"blob {recipe.nbytes}\0".encode())
-    file.seek(0)
-    while data := file.read(_CHUNK_BYTES):
-        digest.update(data)
-    if digest.hexdigest() != expected:
-        file.truncate(0)
-        raise CheckpointError(f"{reader.facts.name}: what was fetched has another digest than the source gives for it")
 
 
 def _data_start(file: SafetensorsFile) -> int:
