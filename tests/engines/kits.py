@@ -122,7 +122,8 @@ class Split:
         for at in range(first, len(tokens), part):
             piece = tokens[at : at + part]
             logits = self.forward([Span(slot, at, len(piece))], piece, [len(piece) - 1])
-        return logits[0]
+        last: Logits = logits[0]
+        return last
 
     def keep(self, slot: int, length: int) -> None:
         for engine in self.stages:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from engines.kits import CHUNK, CONTEXT, KITS, LAYERS, PARALLEL, WIDTH, Kit, Split
-from ropeway.engines.base import EngineConfig, EngineError, Span
+from ropeway.engines.base import EngineConfig, EngineError, Logits, Span
 from ropeway.engines.registry import ENGINES, make_engine
 from tiny_gguf import VOCABULARY
 
@@ -64,7 +64,7 @@ def prompt(seed: int, count: int) -> list[int]:
     return [int(token) for token in np.random.default_rng(seed).integers(3, VOCABULARY, count)]
 
 
-def steps(drive: Callable[[Sequence[Span], Sequence[int], Sequence[int]], np.ndarray]) -> Iterator[bytes]:  # type: ignore[type-arg]
+def steps(drive: Callable[[Sequence[Span], Sequence[int], Sequence[int]], Logits]) -> Iterator[bytes]:
     """Batches of every kind: a prompt by parts, decodes, streams together, a gap between slots, several rows wanted."""
     tokens = prompt(1, 75)
     yield drive([Span(0, 0, 64)], tokens[:64], [63]).tobytes()

@@ -6,6 +6,7 @@ To add an engine: an entry in `ENGINES`, with functions that import it inside.
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -85,6 +86,8 @@ def _worker_whole(config: EngineConfig) -> Whole:
 
 
 def _tinygrad(config: EngineConfig) -> Engine:
+    if config.threads:
+        os.environ.setdefault("CPU_COUNT", str(config.threads))  # tinygrad reads it once, when it is imported
     from ropeway.engines.tinygrad.engine import TinygradEngine
 
     return TinygradEngine(config)
@@ -139,6 +142,7 @@ ENGINES: Final = {
         _tinygrad,
         _tinygrad_whole,
         grain=32,
+        stands_alone=lambda _: True,
         modules=("tinygrad",),
         extra="tinygrad",
     ),

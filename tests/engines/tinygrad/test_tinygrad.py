@@ -13,7 +13,7 @@ import pytest
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.ggml_types import GgmlType
-from ropeway.engines.base import Engine, EngineConfig, EngineError, Span
+from ropeway.engines.base import Engine, EngineConfig, EngineError, Logits, Span
 from ropeway.engines.llamacpp.engine import LlamaCppEngine
 from ropeway.types import Backend, KvDtype
 from tiny_gguf import VOCABULARY, TinyModel, write_tiny
@@ -25,7 +25,7 @@ if not os.environ.get("CPU_LLVM") and shutil.which("clang") is None:
 from ropeway.engines.tinygrad.engine import BLOCK, TinygradEngine, device_name
 
 LAYERS = 2
-Make = Callable[[type[Engine], TinyModel], Engine]
+Make = Callable[..., Engine]
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     monkeypatch.setenv("ROPEWAY_CACHE", str(tmp_path / "cache"))
     made: list[Engine] = []
 
-    def engine(kind: type[Engine], model: TinyModel) -> Engine:
+    def engine(kind: type[Engine], model: TinyModel, block: int | None = None) -> Engine:
         path = write_tiny(tmp_path / f"{model.architecture}.gguf", model)
         dtype = "f32" if kind is TinygradEngine else ""
         config = EngineConfig(
             str(path), 0, LAYERS, True, True, context=128, parallel=2, chunk=128, threads=1, dtype=dtype
         )
-        made.append(kind(config))  # type: ignore[call-arg]
+        made.append(kind(config) if block is None else TinygradEngine(config, block=block))  # type: ignore[call-arg]
         made[-1].load()
         return made[-1]
 
@@ -52,7 +52,7 @@ def prompt(seed: int, count: int) -> list[int]:
     return [int(token) for token in np.random.default_rng(seed).integers(3, VOCABULARY, count)]
 
 
-def logits(engine: Engine, slot: int, first: int, tokens: list[int]) -> np.ndarray:  # type: ignore[type-arg]
+def logits(engine: Engine, slot: int, first: int, tokens: list[int]) -> Logits:
     """Every row's logits."""
     rows = memoryview(bytearray(len(tokens) * engine.boundary.row_bytes()))
     engine.embed(tokens, rows)
@@ -88,13 +88,24 @@ def test_matrix_types(make: Make, kind: GgmlType) -> None:
 
 
 def test_a_prompt_by_any_parts_of_a_block(make: Make) -> None:
-    engine = make(TinygradEngine, TinyModel("llama", LAYERS, GgmlType.F32))
+    """Blocks are for devices that like them; the rows are the same within rounding."""
+    model = TinyModel("llama", LAYERS, GgmlType.F32)
+    engine, by_rows = make(TinygradEngine, model, BLOCK), make(TinygradEngine, model)
     tokens = prompt(3, 100)
     at_once = logits(engine, 0, 0, tokens)
     parts = np.concatenate(
         [logits(engine, 1, at, tokens[at : at + size]) for at, size in ((0, BLOCK), (BLOCK, 2 * BLOCK), (96, 4))]
     )
     assert parts.tobytes() == at_once.tobytes()
+    assert np.abs(logits(by_rows, 0, 0, tokens) - at_once).max() < 0.01
+
+
+def test_on_a_cpu_a_rows_bits_are_its_own(make: Make) -> None:
+    engine = make(TinygradEngine, TinyModel("llama", LAYERS, GgmlType.Q8_0))
+    tokens = prompt(4, 12)
+    together = logits(engine, 0, 0, tokens)
+    apart = np.concatenate([logits(engine, 1, at, [token]) for at, token in enumerate(tokens)])
+    assert together.tobytes() == apart.tobytes()
 
 
 def test_what_it_says_of_itself(make: Make) -> None:

@@ -1,8 +1,8 @@
 """tinygrad as an engine: a GGUF's layers on whatever device tinygrad finds. Rows are f32, one plane; KV is f16.
 
-Rows run by blocks of two shapes, one row and `BLOCK` rows (the last filled up), each compiled once and replayed by
-tinygrad's JIT with the position as a variable. So the bits of a row depend on which of the two it ran in, not on the
-size of a prompt's parts where those are multiples of `BLOCK`.
+Rows run one by one, or by blocks of `BLOCK` (the last filled up); each of the two shapes is compiled once and replayed
+by tinygrad's JIT with the position as a variable. So the bits of a row depend on which of the two it ran in, not on the
+size of a prompt's parts where those are multiples of `BLOCK`. On a CPU every row runs alone, which is faster there.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _DTYPES: Final = {"": dtypes.half, "f16": dtypes.half, "f32": dtypes.float, "bf1
 class Stream:
     """One slot: its layers' caches, and the two compiled shapes that write into them."""
 
-    def __init__(self, blocks: Sequence[Block], shape: tuple[int, ...], device: str) -> None:
+    def __init__(self, blocks: Sequence[Block], shape: tuple[int, ...], device: str, block: int) -> None:
         self._blocks = blocks
         self.caches = [Tensor.zeros(*shape, dtype=dtypes.half, device=device).contiguous().realize() for _ in blocks]
-        self._compiled = {1: TinyJit(self._run), BLOCK: TinyJit(self._run)}
+        self._compiled = {rows: TinyJit(self._run) for rows in (1, block)}
         self.length = 0
 
     def _run(self, x: Any, start: UOp) -> Any:
@@ -56,7 +56,7 @@ class Stream:
         return x.realize()
 
     def forward(self, rows: npt.NDArray[np.float32], start: UOp) -> npt.NDArray[np.float32]:
-        """Rows [1 or BLOCK, width] through the layers."""
+        """Rows [1 or block, width] through the layers."""
         given = Tensor(rows[None].copy(), device=self.caches[0].device).realize()
         done: npt.NDArray[np.float32] = self._compiled[len(rows)](given, start).numpy()[0]
         return done
@@ -65,29 +65,32 @@ class Stream:
 class Head:
     """Norm and output matrix."""
 
-    def __init__(self, gguf: GgufFile, epsilon: float, width: int, dtype: Any, device: str) -> None:
+    def __init__(self, gguf: GgufFile, epsilon: float, width: int, dtype: Any, device: str, block: int) -> None:
         self._norm = nn.RMSNorm(width, epsilon)
         self._norm.weight = Tensor(matrix(gguf, OUTPUT_NORM), device=device).realize()
         self._output = Tensor(matrix(gguf, output_name(gguf)), device=device).cast(dtype).contiguous().realize()
-        self._compiled = {1: TinyJit(self._run), BLOCK: TinyJit(self._run)}
+        self._compiled = {rows: TinyJit(self._run) for rows in (1, block)}
 
     def _run(self, x: Any) -> Any:
         return (self._norm(x) @ self._output.transpose()).float().realize()
 
     def logits(self, rows: npt.NDArray[np.float32]) -> Logits:
-        """[1 or BLOCK, width] to [as many, vocabulary]."""
+        """[1 or block, width] to [as many, vocabulary]."""
         given = Tensor(rows.copy(), device=self._output.device).realize()
         done: Logits = self._compiled[len(rows)](given).numpy()
         return done
 
 
 class TinygradEngine:
-    """Layers first..end of a GGUF. Raises EngineError or CheckpointError when it cannot be loaded."""
+    """Layers first..end of a GGUF. Raises EngineError or CheckpointError when it cannot be loaded.
+
+    `block` rows of a prompt run together; 0: what suits the device.
+    """
 
     kind = EngineKind.TINYGRAD
     kv_dtype = KvDtype.F16
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, block: int = 0) -> None:
         if config.dtype not in _DTYPES:
             raise EngineError(f"the engine tinygrad keeps weights in f32, f16 or bf16, not {config.dtype}")
         self._config = config
@@ -95,11 +98,12 @@ class TinygradEngine:
         self._facts = facts = read_facts(gguf)
         self._device = device_name(config.device)
         self.backend = _BACKENDS.get(self._device.split(":")[0], Backend.OTHER)
+        self._block = block or (1 if self.backend is Backend.CPU else BLOCK)
         self.boundary = Boundary(facts.width)
         c = config
         self.capacities = Capacities(c.chunk, max(c.context, c.chunk), c.parallel, c.context, c.context * c.parallel)
         self.weights_bytes = held_bytes(gguf, c.first, c.end, embed=c.embed, head=c.head)
-        self._positions = c.context + BLOCK
+        self._positions = c.context + self._block
         """A cache has room for the rows that fill a last block up."""
         self._place = UOp.variable("place", 0, self._positions - 1)
         self._table = EmbeddingTable(gguf) if config.embed else None
@@ -118,7 +122,7 @@ class TinygradEngine:
             load_state_dict(block, self._weights(layer, dtype), strict=False, verbose=False, realize=False)
             self._blocks.append(block)
         if config.head:
-            self._head = Head(self._gguf, facts.epsilon, facts.width, dtype, self._device)
+            self._head = Head(self._gguf, facts.epsilon, facts.width, dtype, self._device, self._block)
         self._warm()
 
     def _weights(self, layer: int, dtype: Any) -> dict[str, Any]:
@@ -136,7 +140,7 @@ class TinygradEngine:
 
     def _warm(self) -> None:
         """Three times each shape: tinygrad compiles at the first call, captures at the second, replays from then on."""
-        for rows in (1, BLOCK):
+        for rows in sorted({1, self._block}):
             given = np.zeros((rows, self._facts.width), np.float32)
             for _ in range(3):
                 self._stream(0).forward(given, self._place.bind(0))
@@ -166,11 +170,11 @@ class TinygradEngine:
             stream = self._stream(span.slot)
             if span.first != stream.length:
                 raise EngineError(f"slot {span.slot} holds {stream.length} positions, {span} follows")
-            for first in range(0, span.rows, BLOCK):
-                count = min(BLOCK, span.rows - first)
+            for first in range(0, span.rows, self._block):
+                count = min(self._block, span.rows - first)
                 place = self._place.bind(span.first + first)
                 part = given[at + first : at + first + count]
-                done[at + first : at + first + count] = stream.forward(_filled(part), place)[:count]
+                done[at + first : at + first + count] = stream.forward(self._filled(part), place)[:count]
             stream.length += span.rows
             at += span.rows
         return done
@@ -179,7 +183,7 @@ class TinygradEngine:
         stream = self._streams.get(slot)
         if stream is None:
             shape = (2, 1, self._facts.kv_heads, self._positions, self._facts.head_dim)
-            stream = self._streams[slot] = Stream(self._blocks, shape, self._device)
+            stream = self._streams[slot] = Stream(self._blocks, shape, self._device, self._block)
         return stream
 
     def forward_head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
@@ -196,10 +200,16 @@ class TinygradEngine:
         if self._head is None:
             raise EngineError("this stage was loaded without a head")
         logits = np.empty((len(rows), self._facts.vocabulary), np.float32)
-        for first in range(0, len(rows), BLOCK):
-            part = rows[first : first + BLOCK]
-            logits[first : first + len(part)] = self._head.logits(_filled(part))[: len(part)]
+        for first in range(0, len(rows), self._block):
+            part = rows[first : first + self._block]
+            logits[first : first + len(part)] = self._head.logits(self._filled(part))[: len(part)]
         return logits
+
+    def _filled(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """One row, or as many as a block has: what is missing is zeros."""
+        if len(rows) in (1, self._block):
+            return rows
+        return np.concatenate([rows, np.zeros((self._block - len(rows), rows.shape[1]), np.float32)])
 
     def keep(self, slot: int, length: int) -> None:
         """Forget the slot's positions from `length` on: the rows that follow write over them, and see none of them."""
@@ -234,13 +244,6 @@ class TinygradEngine:
         self._streams.clear()
         self._blocks.clear()
         self._head = None
-
-
-def _filled(rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """One row, or as many as a block has: what is missing is zeros."""
-    if len(rows) in (1, BLOCK):
-        return rows
-    return np.concatenate([rows, np.zeros((BLOCK - len(rows), rows.shape[1]), np.float32)])
 
 
 def device_name(wanted: str) -> str:
