@@ -53,6 +53,12 @@ class Pass:
         self._fronts = [node.windows(part_limit, round_limit) for node in tables.first]
         self._furthest = [_furthest(window) for window in self._windows]
         self._behind = _behind(self._windows, self._count, tables.layers)
+        self._bounds: dict[int, list[float]] = {}
+        self._rates = [
+            (_cheapest_layer(node.total.prefix), max(end - start for end, start in enumerate(window)))
+            for node, window in zip(tables.later, self._windows, strict=True)
+        ]
+        """By node: what its cheapest layer costs, and how many layers it can hold."""
 
     def possible(self) -> bool:
         """Whether memory and limits allow any layout, links and joints left aside. Never wrong where it says no."""
@@ -86,6 +92,7 @@ class Pass:
         if (start := self._start(first, rest)) is None:
             return
         rows[0, first] = start
+        self._bounds.clear()
         least = self._least_behind()
         for used in _subsets(rest, self._world - 1 if self._world else self._count):
             for last in _bits(used):
@@ -99,7 +106,10 @@ class Pass:
                     yield found
                 if self._world and used.bit_count() >= self._world - 1:
                     continue
-                row = self._behind_row(joined, last, self._behind[rest & ~used], least)
+                left = rest & ~used
+                if left not in self._bounds:
+                    self._bounds[left] = list(map(max, least, self._filled(left)))
+                row = self._behind_row(joined, last, self._behind[left], self._bounds[left])
                 if row is not None:
                     rows[used, last] = row
 
@@ -129,6 +139,18 @@ class Pass:
         for layer in range(self._tables.layers):
             steps.append(min(prefix[layer + 1] - prefix[layer] for prefix in prefixes))
         return list(accumulate(reversed(steps), initial=0.0))[::-1]
+
+    def _filled(self, nodes: int) -> list[float]:
+        """For each layer, what the layers from there on cost at least on these nodes: the cheapest filled up first."""
+        found = [inf] * (self._tables.layers + 1)
+        found[-1] = cost = 0.0
+        at = self._tables.layers
+        for layer_cost, most in sorted(self._rates[node] for node in _bits(nodes)):
+            for _ in range(min(most, at)):
+                at -= 1
+                cost += layer_cost
+                found[at] = cost
+        return found
 
     def _allowed(self, sender: int, receiver: int) -> bool:
         hop = self._tables.ahead[sender][receiver]
@@ -241,6 +263,11 @@ class Pass:
             order,
             cuts,
         )
+
+
+def _cheapest_layer(prefix: list[float]) -> float:
+    """With a grain off, so that sums of it stay bounds whatever the rounding."""
+    return min(b - a for a, b in pairwise(prefix)) * (1 - 1e-12)
 
 
 def _furthest(window: list[int]) -> list[int]:

@@ -52,10 +52,14 @@ def search_if_any(problem: Problem) -> Price | None:
 
 def _by_size(problem: Problem) -> _Best:
     """Rings of every size in turn, since the rows of a round depend on it: large ones first, which are mostly best."""
-    best = _Best()
+    # What the goal costs at least without its throughput, whatever the size.
+    without = _by_part(build(problem), problem, 0, inf, inf)
+    if without.found is None:
+        return without
+    best, floor = _Best(), without.cost * (1 - 1e-9)
     for world in range(min(len(problem.nodes()), len(problem.model.layers)), 0, -1):
         tables = build(problem, world)
-        tried = _by_round(tables, problem, world, best.cost * SAME)
+        tried = _by_round(tables, problem, world, best.cost * SAME, floor)
         if tried.found is not None and tried.cost <= best.cost * SAME:
             best = _Best(tried.cost, _quickest(tables, problem, world, tried.found))
     return best
@@ -93,8 +97,11 @@ def _by_part(tables: Tables, problem: Problem, world: int, round_limit: float, b
     return _descend(solve, lambda found: found.part, weight, _least(possible), below, _floor(tables))
 
 
-def _by_round(tables: Tables, problem: Problem, world: int, below: float) -> _Best:
-    """The same with the slowest round, by the streams in it, for rings of exactly `world` stages."""
+def _by_round(tables: Tables, problem: Problem, world: int, below: float, floor: float) -> _Best:
+    """The same with the slowest round, by the streams in it, for rings of exactly `world` stages.
+
+    Without its throughput, no layout's cost is under `floor`.
+    """
     weight = problem.goal.throughput / problem.wanted.rows_a_group(world)
 
     def solve(limit: float, least: float) -> Found | None:
@@ -103,11 +110,11 @@ def _by_round(tables: Tables, problem: Problem, world: int, below: float) -> _Be
     def possible(limit: float) -> bool:
         return Pass(tables, inf, limit, world).possible()
 
-    if not possible((below - _floor(tables)) / weight):
+    if not possible((below - floor) / weight):
         return _Best()
     parts = problem.goal.prompt * (len(problem.wanted.parts) - 1)
     return _descend(
-        solve, lambda found: found.round, weight, _least(possible), below, _floor(tables), lambda f: parts * f.part
+        solve, lambda found: found.round, weight, _least(possible), below, floor, lambda f: parts * f.part
     )
 
 
