@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ropeway.checkpoints.checkpoint import format_of, open_checkpoint, resolve_checkpoint
+from ropeway.checkpoints.checkpoint import format_of, locate_checkpoint, open_checkpoint, resolve_checkpoint
 from ropeway.engines.registry import DEFAULT
 from ropeway.launch.hops import hop_ms
 from ropeway.launch.model_facts import model_facts
@@ -65,7 +65,7 @@ def open_inventory(path: Path) -> Inventory:
 
 def problem_for(model: str, inventory: Inventory, wanted: Wanted, ask: Ask) -> Problem:
     """The problem of placing `model` on the nodes of a file. Raises CheckpointError, ValueError."""
-    path = resolve_checkpoint(model)
+    path = locate_checkpoint(model)  # headers will do
     checkpoint = open_checkpoint(path)
     if inventory.models:
         identity = checkpoint.identity()
