@@ -105,7 +105,8 @@ def test_an_orchestrator_that_is_killed_can_be_cleaned_up_after(runs: Runs, step
     process.signal(signal.SIGKILL)
     process.status()
     assert runs.fake.rented
-    assert [path.name for path in runs.ledgers] == ["killed.ledger"]
+    assert len(runs.ledgers) == 1
+    assert runs.ledgers[0].name.startswith("killed-")
     assert runs.ledgers[0].stat().st_mode & 0o777 == 0o600
 
     cleanup = runs.cleanup()

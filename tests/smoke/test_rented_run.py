@@ -43,12 +43,14 @@ def test_the_key_goes_to_the_service_alone(runs: Runs) -> None:
 
 def test_every_instance_is_told_its_stage_and_carries_the_run_in_its_label(runs: Runs) -> None:
     runs.result(runs.start("--num-stages", "3", "--label", "mine-1"), 0)
-    assert [rented.body["label"] for rented in runs.fake.ever] == ["mine-1/0", "mine-1/1", "mine-1/2"]
+    run = runs.fake.ever[0].body["label"].partition("/")[0]
+    assert run.startswith("mine-1-"), "and goes on so that it is this run's alone"
+    assert [rented.body["label"] for rented in runs.fake.ever] == [f"{run}/{stage}" for stage in range(3)]
     for stage, rented in enumerate(runs.fake.ever):
         environment = rented.body["env"]
         assert (environment["STAGE"], environment["NUM_STAGES"], environment["MODEL"]) == (str(stage), "3", "any")
         assert environment["SEED_ADDR"] == runs.fake.ever[0].body["env"]["SEED_ADDR"] != ""
-        assert environment["RUN_LABEL"] == "mine-1"
+        assert environment["RUN_LABEL"] == run
         assert rented.body["runtype"] == "args"
 
 

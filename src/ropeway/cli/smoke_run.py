@@ -81,7 +81,7 @@ def smoke(
     keep_on_failure: Annotated[
         bool, typer.Option("--keep-on-failure", help="Leave the machines of a failed run for ten minutes.")
     ] = False,
-    label: Annotated[str, typer.Option("--label", help="The run's label; a new one by itself.")] = "",
+    label: Annotated[str, typer.Option("--label", help="What the run's label begins with.")] = "",
     cluster: Annotated[
         str, typer.Option("--cluster", metavar="|".join(KINDS), help="How nodes meet; tcp is for this machine only.")
     ] = "",
@@ -131,7 +131,7 @@ def smoke(
                 limits,
                 pace,
                 keep_on_failure,
-                label or new_label(),
+                new_label(label),
                 server_url if vastai and server_url != SERVER else "",
             )
             if vastai and not image:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
@@ -67,9 +70,13 @@ class RunSettings:
             engine_entry(self.engine)
 
 
-def new_label() -> str:
-    """A label that no other run has."""
-    return f"ropeway-{secrets.token_hex(6)}"
+LOGS_S: Final = 15.0
+"""How long a failed run waits for its instances' logs."""
+
+
+def new_label(name: str = "") -> str:
+    """A label that no other run has, whoever else uses the name: all that carries it is destroyed."""
+    return f"{name or 'ropeway'}-{secrets.token_hex(6)}"
 
 
 def smoke_run(settings: RunSettings, provider: Provider, ledger: Ledger | None, reporter: Reporter) -> Result:
@@ -82,6 +89,10 @@ def smoke_run(settings: RunSettings, provider: Provider, ledger: Ledger | None, 
         try:
             run.go()
         except (StepFailed, ProviderError, AgentError, Interrupted, OSError, ValueError) as error:
+            run.fail(error)
+        except Exception as error:  # noqa: BLE001 (a fault of ours fails the run as any other, once it has been shown)
+            for line in traceback.format_exception(error):
+                reporter.plain(line.rstrip())
             run.fail(error)
         finally:
             run.end()
@@ -140,19 +151,18 @@ class _Run:
         """Keep why it failed, and show the log of the instance that may know more."""
         self._reason = f"{self._steps.failed or 'run'}: {error or type(error).__name__}"
         self._reporter.told(self._reason)
+        if isinstance(error, Interrupted):
+            return  # whoever interrupts a run wants its end, not its logs
+        self._kept = self._settings.keep_on_failure
         instance = error.instance if isinstance(error, StepFailed) else None
-        self._kept = self._settings.keep_on_failure and not isinstance(error, Interrupted)
-        for lease in self._rental.leases:
-            if instance is None or lease.id == instance:
-                self._show_log(lease)
+        self._show_logs([lease for lease in self._rental.leases if instance in (None, lease.id)])
 
     def end(self) -> None:
         """Give back what was rented, then leave the cluster. Raises nothing that a service or a node can cause."""
         rental = self._rental
         try:
             if rental.announced and not self._kept:
-                with self._steps.teardown() as deadline:
-                    self._left = self._destroy(deadline)
+                self._left = self._destroy()
             elif self._kept:
                 self._left = [Left(lease.id, "kept, as --keep-on-failure asks") for lease in rental.leases]
         finally:
@@ -225,16 +235,34 @@ class _Run:
             environment["VAST_URL"] = settings.server
         return Order(settings.image, settings.wanted.disk_gb, stage_label(settings.label, stage), environment)
 
-    def _show_log(self, lease: Lease) -> None:
-        try:
-            log = self._provider.logs(lease.id)
-        except ProviderError as error:
-            log = f"(no log: {error})"
-        self._reporter.told(f"the end of the log of instance {lease.id} (stage {lease.stage}):")
-        for line in log.splitlines()[-20:]:
-            self._reporter.plain(f"    {line}")
+    def _show_logs(self, leases: Sequence[Lease]) -> None:
+        """The ends of their logs, as far as they come soon: nothing is given back meanwhile."""
+        if not leases:
+            return
+        give_up = time.monotonic() + LOGS_S
+        pool = ThreadPoolExecutor(len(leases), thread_name_prefix="logs")
+        futures = [(lease, pool.submit(self._provider.logs, lease.id)) for lease in leases]
+        pool.shutdown(wait=False)
+        for lease, future in futures:
+            try:
+                log = future.result(max(0.0, give_up - time.monotonic()))
+            except TimeoutError:
+                log = f"(it has not come within {LOGS_S:g} s)"
+            except ProviderError as error:
+                log = f"(none: {error})"
+            self._reporter.told(f"the end of the log of instance {lease.id} (stage {lease.stage}):")
+            for line in log.splitlines()[-20:]:
+                self._reporter.plain(f"    {line}")
 
-    def _destroy(self, deadline: Deadline) -> list[Left]:
+    def _destroy(self) -> list[Left]:
+        try:
+            with self._steps.teardown() as deadline:
+                return self._destroy_within(deadline)
+        except Exception as error:  # noqa: BLE001 (whatever happens, what may still be rented is named)
+            leases = [Left(lease.id, "the teardown failed") for lease in self._rental.leases if lease.until is None]
+            return [*leases, Left(None, f"the teardown failed: {error!r}")]
+
+    def _destroy_within(self, deadline: Deadline) -> list[Left]:
         rental = self._rental
         leases = {lease.id: lease for lease in rental.leases}
 
