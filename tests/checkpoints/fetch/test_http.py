@@ -81,6 +81,8 @@ def test_a_secret_is_never_sent_in_the_clear() -> None:
         ("ftp://example.org/file", "is not a URL that can be fetched"),
         ("http://example.org:99999/", "is not a URL that can be fetched"),
         ("", "a redirect to nowhere"),
+        ("http://[::1/file", "a redirect to what is no URL"),
+        ("//[::1/file", "a redirect to what is no URL"),
     ],
 )
 def test_redirects_that_are_not_followed(web: Web, site: Site, location: str, match: str) -> None:
@@ -165,6 +167,19 @@ def test_nobody_answers(web: Web, site: Site) -> None:
     with pytest.raises(SourceError, match=f"{url}/file: no answer: Connection refused") as caught:
         web.get(url + "/file?token=secret")
     assert not caught.value.lasting
+
+
+@pytest.mark.parametrize("url", [f"http://{'a' * 70}.example/f", "http://[::1/f", "http://exa%6dple/f", "http:///f"])
+def test_urls_of_nothing(web: Web, url: str) -> None:
+    with pytest.raises(SourceError):
+        web.get(url)
+
+
+def test_what_is_not_ascii_is_quoted(web: Web, site: Site) -> None:
+    site.files["/m%C3%BCll?x=%C3%A9&y=%20"] = b"quoted"
+    assert text(web, site.url + "/müll?x=é&y=%20") == b"quoted"
+    site.once(to("/müll?x=é&y=%20"), "/file")
+    assert text(web, site.url + "/file") == b"quoted"
 
 
 def test_a_body_that_drips_is_given_up(site: Site) -> None:

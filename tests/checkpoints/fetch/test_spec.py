@@ -38,6 +38,7 @@ def test_good_names(text: str, spec: HubSpec | WebSpec) -> None:
         "hf:org/name:a?b.gguf",
         "https://",
         "https:///a.gguf",
+        "https://[::1/a.gguf",
         "https://example.org/a.bin",
         "https://example.org/a b.gguf",
         "https://me:secret@example.org/a.gguf",

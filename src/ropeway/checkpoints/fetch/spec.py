@@ -60,7 +60,10 @@ def parse_spec(model: str) -> Spec:
         if file.startswith("/") or ".." in file.split("/"):
             raise ValueError(f"model: {file!r} is not a file inside a repository")
         return HubSpec(match["repository"], match["revision"] or "main", file)
-    parts = urlsplit(model)
+    try:
+        parts = urlsplit(model)
+    except ValueError:
+        raise ValueError(f"model: {public_url(model)} cannot be fetched") from None
     if parts.username or parts.password:
         raise ValueError("model: a URL with a password in it would end up in logs; use a place that needs none")
     if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\x00-\x20\x7f]", model):
@@ -75,6 +78,9 @@ def parse_spec(model: str) -> Spec:
 
 def public_url(url: str) -> str:
     """A URL that may be shown: without the query, which often is a signature, and without a user."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a URL that is none"
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", ""))

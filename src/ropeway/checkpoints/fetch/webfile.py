@@ -6,8 +6,9 @@ import re
 from email.message import Message
 from urllib.parse import urlsplit
 
-from ropeway.checkpoints.fetch.http import Reply, Web, whole_number
+from ropeway.checkpoints.fetch.http import Web
 from ropeway.checkpoints.fetch.ranges import Ranges
+from ropeway.checkpoints.fetch.reply import Reply, whole_number
 from ropeway.checkpoints.fetch.source import MAX_FILE_BYTES, FileFacts, Sink, SourceError
 from ropeway.checkpoints.fetch.spec import public_url
 
