@@ -1,7 +1,7 @@
 """`pp-gpu-node`: what the image runs. The environment says which stage it is (docs/smoke-run.md).
 
-Its one flag, `--health`, asks whether the node that runs here is well: exit status 0 or 1. Without it 2 is for a variable
-that is missing or wrong, named on standard error; 1 when the stage has failed; 143 when it was terminated.
+Its one flag, `--health`, asks whether the node that runs here is well: exit status 0 or 1. Without it, 2 is for a
+variable that is missing or wrong, named on standard error; 1 when the stage has failed; 143 when it was terminated.
 """
 
 from __future__ import annotations
@@ -45,12 +45,10 @@ def main() -> None:
     if len(sys.argv) > 1:
         sys.stderr.write("pp-gpu-node: it takes no arguments but --health; its environment says what to do\n")
         raise SystemExit(EXIT_USAGE)
-    from ropeway.launch.rank import leave
-
     signal.signal(signal.SIGTERM, _terminate)
     local = os.environ.get("END_WITH_STDIN") == "1"  # Ctrl-C reaches a whole terminal: the orchestrator alone decides
     signal.signal(signal.SIGINT, signal.SIG_IGN if local else _terminate)
-    leave(run(os.environ))
+    raise SystemExit(run(os.environ))
 
 
 if __name__ == "__main__":

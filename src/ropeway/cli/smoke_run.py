@@ -11,13 +11,12 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 from ropeway.cluster.settings import DEFAULT_RELAYS
 from ropeway.launch.provider import Provider, Wanted
-from ropeway.launch.rank import leave
 from ropeway.launch.vastai import SERVER, TIMEOUT_S, VastAi, check_server
 from ropeway.smoke.cleanup import clean_up
 from ropeway.smoke.cluster import HERE, KINDS, Reach
@@ -227,13 +226,22 @@ def _limits(texts: list[str]) -> dict[str, float]:
 
 def main() -> None:
     """The command; ends the process."""
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     try:
         app()
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):
             raise
-        leave(end.code or 0)
+        _leave(end.code or 0)
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process now: a request for a log that nobody waits for any more would hold it up."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # nobody can read it any more
+            status = status or EXIT_FAILED
+    os._exit(status)
 
 
 if __name__ == "__main__":
