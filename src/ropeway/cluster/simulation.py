@@ -135,8 +135,9 @@ class World:
 
     def agreed(self) -> bool:
         """Whether all running members believe the same, of members and of names."""
-        views = {view(node.swim) for node in self.running() if not node.swim.left}
-        return len(views) <= 1
+        views = (view(node.swim) for node in self.running() if not node.swim.left)
+        first = next(views, None)
+        return all(other == first for other in views)
 
     def _after(self, node: Node) -> None:
         """Carry off what a core has to say, and see to it that it is called again in time."""
