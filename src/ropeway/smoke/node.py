@@ -13,8 +13,8 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 from ropeway.cluster.client import AgentError
@@ -27,6 +27,8 @@ from ropeway.smoke.selfdestruct import self_destruct
 
 LOOK_S: Final = 0.1
 JOIN_S: Final = 120.0
+RETRY_S: Final = 2.0
+"""Between two tries to join."""
 EXIT_FAILED: Final = 1
 OUR_WORKER: Final = shlex.join([sys.executable, "-m", "ropeway.engines.worker.pp_tinygrad_worker"])
 
@@ -170,6 +172,10 @@ class Watchdog:
         """Watch from now on."""
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
+    def stay(self) -> None:
+        """Wait until it ends the node."""
+        threading.Event().wait()
+
     def orphaned(self) -> None:
         """Nobody will come: give this instance back."""
         self_destruct(self._settings, say, time.sleep)
@@ -189,11 +195,10 @@ def serve(settings: NodeSettings) -> int:
     watchdog.start()
     if settings.end_with_stdin:
         threading.Thread(target=_end_with_stdin, name="parent", daemon=True).start()
-    label = f"stage-{settings.stage}"
     told = False
     try:
         with ExitStack() as stack:
-            cluster = stack.enter_context(join_cluster(settings.ticket, label, JOIN_S, settings.reach))
+            cluster = stack.enter_context(_joined(settings))
             say(f"joined as {cluster.node[:16]}, stage {settings.stage} of {settings.num_stages}")
             rank = _start_rank(settings, cluster)
             stack.callback(rank.end)
@@ -203,8 +208,28 @@ def serve(settings: NodeSettings) -> int:
     if not told and not settings.end_with_stdin:
         # A machine whose process has ended cannot give itself back: stay until the watchdog does that.
         say("the orchestrator is not there; this process waits for it to come back, or for its own time to end")
-        threading.Event().wait()
+        watchdog.stay()
     return EXIT_FAILED
+
+
+@contextmanager
+def _joined(settings: NodeSettings) -> Iterator[Cluster]:
+    """The cluster, joined as soon as it can be within `JOIN_S`. Raises AgentError, or ValueError for no ticket."""
+    give_up = time.monotonic() + JOIN_S
+    with ExitStack() as stack:
+        while True:
+            left = give_up - time.monotonic()
+            try:
+                cluster = stack.enter_context(
+                    join_cluster(settings.ticket, f"stage-{settings.stage}", left, settings.reach)
+                )
+                break
+            except AgentError as error:
+                if left <= RETRY_S:
+                    raise
+                say(f"{error}; once more in {RETRY_S:g} s")
+                time.sleep(RETRY_S)
+        yield cluster
 
 
 def _start_rank(settings: NodeSettings, cluster: Cluster) -> RankProcess:
