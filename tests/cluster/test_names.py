@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.swim.strategies import steady
-from ropeway.cluster.names import NAME_BYTES, NAMES_PER_NODE, TIME_MAX, VALUE_BYTES, Entry, Names
+from ropeway.cluster.names import NAME_BYTES, NAMES_MOST, NAMES_PER_NODE, TIME_MAX, VALUE_BYTES, Entry, Names
 
 A, B = b"A" * 32, b"B" * 32
 
@@ -124,6 +124,25 @@ def test_one_node_cannot_fill_the_table() -> None:
     assert len(state(names)) == NAMES_PER_NODE
     assert names.merge(0.0, Entry("n0", 2, 1, A))
     assert names.merge(0.0, Entry("mine", 1, 1, B))
+
+
+def test_all_nodes_together_cannot_fill_it_either() -> None:
+    names = Names()
+    for number in range(NAMES_MOST + 10):
+        names.merge(0.0, Entry(f"n{number}", 1, 1, (number // 200).to_bytes(32, "big")))
+    assert len(state(names)) == NAMES_MOST
+    assert names.merge(0.0, Entry("n0", 2, 1, B))
+
+
+def test_names_that_went_make_room_for_others() -> None:
+    names = Names()
+    for number in range(NAMES_PER_NODE):
+        names.merge(0.0, Entry(f"n{number}", 1, 1, A))
+    assert not names.merge(0.0, Entry("more", 1, 1, A))
+    assert names.merge(0.0, Entry("n0", 2, 1, B))
+    assert names.merge(0.0, Entry("more", 1, 1, A))
+    names.drop_node(A)
+    assert names.merge(0.0, Entry("again", 1, 1, A))
 
 
 def test_the_clock_ends_before_it_overflows() -> None:

@@ -6,6 +6,8 @@ that registered it: so a dead node's names go, and come back if the same process
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,6 +16,8 @@ NAME_BYTES: Final = 63
 VALUE_BYTES: Final = 128
 NAMES_PER_NODE: Final = 256
 """Most names that a node's entries may hold, tombstones among them; more are not taken in."""
+NAMES_MOST: Final = 8_192
+"""Most entries that are held of all nodes together; more are not taken in."""
 TIME_MAX: Final = (1 << 62) - 1
 
 Stamp = tuple[int, int, bytes]
@@ -65,12 +69,14 @@ class Held:
 class Names:
     """One node's copy of all names. `version` rises with every change; the owner empties `changed`."""
 
-    __slots__ = ("_clock", "_held", "_tombstone_s", "changed", "version")
+    __slots__ = ("_clock", "_counts", "_expire_at", "_held", "_tombstone_s", "changed", "version")
 
     def __init__(self, tombstone_s: float = 3_600.0) -> None:
         self.changed: set[str] = set()
         self.version = 0
         self._held: dict[str, Held] = {}
+        self._counts: Counter[bytes] = Counter()
+        self._expire_at = math.inf
         self._clock = 0
         self._tombstone_s = tombstone_s
 
@@ -104,7 +110,9 @@ class Names:
             return False
         if not entry.live and age_s >= self._tombstone_s:
             return False
-        if self._count(entry.node) >= NAMES_PER_NODE and (held is None or held.entry.node != entry.node):
+        if (held is None or held.entry.node != entry.node) and self._counts[entry.node] >= NAMES_PER_NODE:
+            return False
+        if held is None and len(self._held) >= NAMES_MOST:
             return False
         self._hold(Held(entry, now - age_s))
         return True
@@ -143,26 +151,39 @@ class Names:
 
     def expire(self, now: float) -> None:
         """Let go of tombstones that are too old."""
+        if now < self._expire_at:
+            return
         old = [name for name, held in self._held.items() if not held.entry.live and self._ends_at(held) <= now]
         for name in old:
             self._drop(name)
+        self._expire_at = min(
+            (self._ends_at(held) for held in self._held.values() if not held.entry.live), default=math.inf
+        )
 
     def next_at(self) -> float:
-        """When the next tombstone is too old; infinity without one."""
-        return min((self._ends_at(held) for held in self._held.values() if not held.entry.live), default=float("inf"))
+        """When to call `expire`: not later than the next tombstone is too old; infinity without one."""
+        return self._expire_at
 
     def _hold(self, held: Held) -> None:
+        before = self._held.get(held.entry.name)
+        if before is not None:
+            self._count(before.entry.node, -1)
+        self._count(held.entry.node, 1)
+        if not held.entry.live:
+            self._expire_at = min(self._expire_at, self._ends_at(held))
         self._held[held.entry.name] = held
         self.changed.add(held.entry.name)
         self.version += 1
 
     def _drop(self, name: str) -> None:
-        del self._held[name]
+        self._count(self._held.pop(name).entry.node, -1)
         self.changed.add(name)
         self.version += 1
 
+    def _count(self, node: bytes, by: int) -> None:
+        self._counts[node] += by
+        if not self._counts[node]:
+            del self._counts[node]
+
     def _ends_at(self, held: Held) -> float:
         return held.since + self._tombstone_s
-
-    def _count(self, node: bytes) -> int:
-        return sum(held.entry.node == node for held in self._held.values())
