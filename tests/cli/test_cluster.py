@@ -63,3 +63,10 @@ def test_a_ticket_does_not_stay_among_the_arguments(tmp_path: Path, monkeypatch:
     assert run("node", TICKET, "--home", str(tmp_path))[0] == 0
     assert started == [([sys.executable, "-m", "ropeway", "node", "--home", str(tmp_path)], TICKET)]
     assert os.environ.get("ROPEWAY_TICKET") is None
+
+
+@pytest.mark.parametrize("flag", [("--ring", "a:1,b:2"), ("--key", "k"), ("--listen", "a:1"), ("--place", "local")])
+def test_a_cluster_places_by_itself(flag: tuple[str, str], tmp_path: Path) -> None:
+    status, said = run("serve", "demo", "--cluster", "--home", str(tmp_path), "--port", "0", *flag)
+    assert status == 2
+    assert "cluster: it places and joins its ring itself" in said

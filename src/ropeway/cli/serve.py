@@ -130,6 +130,8 @@ def serve(
             invariant,
             worker_cmd,
         )
+        if cluster and (ring or key or listen or place):
+            raise ValueError("cluster: it places and joins its ring itself; leave --ring, --key, --listen and --place")
         plan = None
         if place:
             options, plan = place_options(options, place, goal, ring.split(",") if ring else ())

@@ -79,7 +79,7 @@ class NodeAgent:
         home.make()
         home.take_over()
         ticket = self._find_cluster()
-        self._key = read_secret(home.cluster_key)
+        self._key = read_secret(home.cluster_key) if ticket is None else ticket.key
         secret = own_secret(home.node_key)
         endpoint = await Endpoint.bind(secret, settings.bind, settings.relays)
         sockets = Path(tempfile.mkdtemp(prefix="ropeway-"))
@@ -107,6 +107,7 @@ class NodeAgent:
             board.start(running.switch)
             if ticket is not None:
                 await self._join(ticket)
+                write_secret(home.cluster_key, self._key.hex())  # not before: a wrong ticket displaces no key
             else:
                 self._return()
             home.write_running(running)
@@ -134,9 +135,7 @@ class NodeAgent:
         """The cluster that we belong to: a new one, that of a ticket, or the one of last time. Raises ValueError."""
         settings, home = self._settings, self._home
         if settings.ticket:
-            ticket = Ticket.parse(settings.ticket)
-            write_secret(home.cluster_key, ticket.key.hex())
-            return ticket
+            return Ticket.parse(settings.ticket)
         if settings.first:
             own_secret(home.cluster_key)
             return None
