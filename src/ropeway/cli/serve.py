@@ -110,6 +110,8 @@ def serve(
 
     logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s")
     with flags.people(guarded=False):
+        if cluster and (ring or key or listen or place):
+            raise ValueError("cluster: it places and joins its ring itself; leave --ring, --key, --listen and --place")
         keys = read_api_keys(api_key) if api_key is not None else ()
         listener = open_listener(host, port, protected=bool(keys) or no_auth)
         options = Options(
@@ -130,8 +132,6 @@ def serve(
             invariant,
             worker_cmd,
         )
-        if cluster and (ring or key or listen or place):
-            raise ValueError("cluster: it places and joins its ring itself; leave --ring, --key, --listen and --place")
         plan = None
         if place:
             options, plan = place_options(options, place, goal, ring.split(",") if ring else ())
