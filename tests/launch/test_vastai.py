@@ -13,7 +13,8 @@ import pytest
 
 from ropeway.launch.provider import Denied, NotDone, Offer, Order, Refused, State, Unclear, Wanted
 from ropeway.launch.vastai import VastAi
-from smoke.fake_vast import KEY, SLEEPER, FakeVast, fake_vast
+from smoke.fake_rented import KEY, SLEEPER
+from smoke.fake_vast import FakeVast, fake_vast
 
 OFFER = Offer(4100, 90, 0.05)
 ORDER = Order("ropeway/test", 40, "run-1/0", {"STAGE": "0", "SEED_ADDR": "a secret"})
@@ -173,44 +174,6 @@ def test_a_create_whose_answer_says_nothing_is_unclear(
     scripted.say(said)
     with pytest.raises(Unclear, match="neither a contract nor a refusal"):
         told.create(OFFER, ORDER)
-
-
-def test_offers_of_another_shape_are_left_out(scripted: Scripted, told: VastAi) -> None:
-    good = {"id": 1, "machine_id": 2, "dph_total": 0.1, "geolocation": "SE"}
-    bad: list[Any] = [7, None, {}, good | {"id": "1"}, good | {"id": True}, good | {"dph_total": "free"}]
-    bad += [good | {"dph_total": -1}, good | {"machine_id": None}, good | {"geolocation": ""}]
-    scripted.say({"offers": [*bad, good]})
-    assert told.search(Wanted(1)) == (Offer(1, 2, 0.1, "", "SE"),)
-
-
-def test_infinite_prices_are_none(scripted: Scripted, told: VastAi) -> None:
-    scripted.say(b'{"offers": [{"id": 1, "machine_id": 2, "dph_total": NaN, "geolocation": "SE"}]}')
-    assert told.search(Wanted(1)) == ()
-
-
-@pytest.mark.parametrize(
-    ("entry", "state"),
-    [
-        ({"actual_status": None}, State.COMING),
-        ({"actual_status": "loading"}, State.COMING),
-        ({"actual_status": "created"}, State.COMING),
-        ({"actual_status": "unknown"}, State.COMING),
-        ({"actual_status": "running"}, State.RUNNING),
-        ({"actual_status": "running", "status_msg": "Error: an old one"}, State.RUNNING),
-        ({"actual_status": "loading", "status_msg": "Error response from daemon"}, State.ENDED),
-        ({"actual_status": "running", "intended_status": "stopped"}, State.ENDED),
-        ({"actual_status": "exited"}, State.ENDED),
-        ({"actual_status": "stopped"}, State.ENDED),
-        ({"actual_status": "offline"}, State.ENDED),
-        ({"actual_status": "error"}, State.ENDED),
-        ({"actual_status": "something new"}, State.ENDED),
-    ],
-)
-def test_what_a_status_means(scripted: Scripted, told: VastAi, entry: dict[str, object], state: State) -> None:
-    scripted.say({"instances": {"id": 5, **entry}})
-    found = told.status(5)
-    assert found is not None
-    assert found.state is state
 
 
 def test_null_means_that_there_is_no_such_instance(scripted: Scripted, told: VastAi) -> None:

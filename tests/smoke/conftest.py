@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from end_to_end.processes import Process, Yard
-from smoke.fake_vast import KEY, FakeVast, fake_vast
+from smoke.fake_rented import KEY
+from smoke.fake_vast import FakeVast, fake_vast
 from tiny_gguf import TinyModel, write_tiny
 
 

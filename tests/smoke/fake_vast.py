@@ -8,127 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
-KEY = "5ec2e7f00dfeed0123456789abcdef5ec2e7f00dfeed0123456789abcdef0000"
-HERE = Path(__file__).parent
-NODE = (sys.executable, "-m", "ropeway.cli.gpu_node")
-STUB = (sys.executable, str(HERE / "stub_node.py"))
-"""The same node with a rank that loads and answers without an engine."""
-SLEEPER = (sys.executable, "-c", "import time; print('a container that does nothing', flush=True); time.sleep(600)")
-BURST_S = 0.5
-"""Creates closer together than this are too many."""
-LIMIT_S = 60.0
+from smoke.fake_http import Answer, handler_of
+from smoke.fake_rented import BURST_S, KEY, LIMIT_S, Moods, Rented, Request, offer
 
-Gate = Callable[["Request"], None]
+Gate = Callable[[Request], None]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked, as a test sees it."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-    at: float
-
-    @property
-    def kind(self) -> str:
-        """search, create, status, list, logs, destroy or fetch."""
-        if self.path.startswith("/result/"):
-            return "fetch"
-        head = self.path.removeprefix("/api/v0/").partition("?")[0].strip("/").split("/")
-        if head[0] == "bundles":
-            return "search"
-        if head[0] == "asks":
-            return "create"
-        if len(head) > 1 and head[1] == "request_logs":
-            return "logs"
-        if len(head) == 1:
-            return "list"
-        return {"DELETE": "destroy", "PUT": "stop"}.get(self.method, "status")
-
-
-@dataclass(slots=True)
-class Rented:
-    """One instance. `how` is its fate: run, never, error, vanish."""
-
-    id: int
-    offer: dict[str, Any]
-    body: dict[str, Any]
-    how: str
-    key: str
-    log: Path
-    process: subprocess.Popen[bytes] | None = None
-    looks: int = 0
-    stopped: bool = False
-
-    @property
-    def stage(self) -> int:
-        return int(self.body["env"]["STAGE"])
-
-    def said(self) -> str:
-        """What its process has written."""
-        with suppress(FileNotFoundError):
-            return self.log.read_text(errors="replace")
-        return ""
-
-    def status(self) -> tuple[str | None, str]:
-        """actual_status and status_msg now; each look is one nearer to running."""
-        self.looks += 1
-        if self.how == "error":
-            return "loading", "Error response from daemon: failed to create task: nvidia-container-cli"
-        if self.stopped:
-            return "stopped", "stopped by its own key"
-        if self.process is not None and self.process.poll() is not None:
-            return "exited", f"exited with {self.process.returncode}"
-        if self.looks == 1:
-            return None, ""
-        if self.how == "never" or self.looks == 2:
-            return "loading", "downloading image"
-        return "running", "success, running"
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """Signal everything that runs in it."""
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-
-
-@dataclass(slots=True)
-class Moods:
-    """What the service does next: one word a create or destroy, in order, then the last for ever.
-
-    creates: ok, gone, busy (429), lost (rented, and no answer), swallowed (no answer, nothing rented), broken (500 and
-    rented), refused, denied. destroys: ok, busy, broken, stuck (says yes and does nothing).
-    """
-
-    creates: deque[str] = field(default_factory=deque)
-    destroys: deque[str] = field(default_factory=deque)
-    self_destroys: deque[str] = field(default_factory=deque)
-    searches: deque[str] = field(default_factory=deque)
-    statuses: deque[str] = field(default_factory=deque)
-    instances: dict[int, str] = field(default_factory=dict)
-    """The fate of a stage's instance; run by default."""
-    commands: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """What a stage's instance runs."""
-    command: tuple[str, ...] = STUB
-    environment: dict[str, str] = field(default_factory=dict)
-    container_key: bool = True
 
 
 class FakeVast:
@@ -146,7 +41,7 @@ class FakeVast:
         self._next = 7000
         self._last_create = 0.0
         self._directory = tempfile.TemporaryDirectory()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self.answer))
         self._server.daemon_threads = True
         self._closing = threading.Event()
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -189,7 +84,7 @@ class FakeVast:
 
     # What a request comes to: status, content type, body; None to close the connection without an answer.
 
-    def answer(self, request: Request) -> tuple[int, str, bytes] | None:
+    def answer(self, request: Request) -> Answer | None:
         with self._lock:
             self.requests.append(request)
         gate = self.gates.get(request.kind)
@@ -227,7 +122,7 @@ class FakeVast:
             return "owner"
         return next((str(r.id) for r in self.ever if r.key and r.key == key), None)
 
-    def _search(self, body: dict[str, Any]) -> tuple[int, str, bytes]:
+    def _search(self, body: dict[str, Any]) -> Answer:
         assert body["rentable"] == {"eq": True}
         assert body["rented"] == {"eq": False}
         assert body["order"] == [["dph_total", "asc"]]
@@ -239,7 +134,7 @@ class FakeVast:
         found = [o for o in self.offers if all(_fits(o, name, rule) for name, rule in body.items())]
         return _json(200, {"offers": sorted(found, key=lambda o: float(o["dph_total"]))[: body["limit"]]})
 
-    def _create(self, ask: int, body: dict[str, Any]) -> tuple[int, str, bytes] | None:
+    def _create(self, ask: int, body: dict[str, Any]) -> Answer | None:
         with self._lock:
             now = time.monotonic()
             burst, self._last_create = now - self._last_create < BURST_S, now
@@ -295,7 +190,7 @@ class FakeVast:
                 start_new_session=True,
             )
 
-    def _status(self, number: int) -> tuple[int, str, bytes]:
+    def _status(self, number: int) -> Answer:
         if _next(self.moods.statuses) == "busy":
             return _busy()
         rented = self._alive.get(number)
@@ -324,7 +219,7 @@ class FakeVast:
             "dph_total": rented.offer["dph_total"],
         }
 
-    def _fetch(self, request: Request) -> tuple[int, str, bytes]:
+    def _fetch(self, request: Request) -> Answer:
         number = int(request.path.rpartition("/")[2].partition(".")[0])
         first = len([r for r in self.asked("fetch") if r.path == request.path]) == 1
         rented = next((r for r in self.ever if r.id == number), None)
@@ -332,7 +227,7 @@ class FakeVast:
             return 404, "application/xml", b"<Error><Code>NoSuchKey</Code></Error>"
         return 200, "text/plain", rented.said().encode()
 
-    def _destroy(self, number: int, who: str) -> tuple[int, str, bytes]:
+    def _destroy(self, number: int, who: str) -> Answer:
         if who not in ("owner", str(number)):
             return _json(403, {"success": False, "error": "forbidden", "msg": "not your instance"})
         mood = _next(self.moods.destroys if who == "owner" else self.moods.self_destroys)
@@ -347,7 +242,7 @@ class FakeVast:
             self._end(rented)
         return _json(200, {"success": True})
 
-    def _stop(self, number: int, who: str) -> tuple[int, str, bytes]:
+    def _stop(self, number: int, who: str) -> Answer:
         rented = self._alive.get(number)
         if rented is None or who not in ("owner", str(number)):
             return _json(403, {"success": False, "error": "forbidden", "msg": "not your instance"})
@@ -365,27 +260,6 @@ class FakeVast:
     def _hang(self) -> None:
         """Let the client run into its time limit."""
         self._closing.wait(LIMIT_S)
-
-
-def offer(number: int, **more: Any) -> dict[str, Any]:
-    """One offer as the service shapes it; the cheaper the lower its number."""
-    return {
-        "id": 4100 + number,
-        "machine_id": 90 + number,
-        "gpu_name": "RTX 3060",
-        "num_gpus": 1,
-        "gpu_ram": 12288,
-        "dph_total": round(0.05 + 0.01 * number, 4),
-        "reliability2": 0.995,
-        "verified": True,
-        "verification": "verified",
-        "rentable": True,
-        "rented": False,
-        "inet_down": 500.0,
-        "cuda_max_good": 12.8,
-        "direct_port_count": 0,
-        "geolocation": "Sweden, SE",
-    } | more
 
 
 @contextmanager
@@ -415,46 +289,9 @@ def _id(request: Request) -> int:
     return int(request.path.partition("?")[0].strip("/").split("/")[-1])
 
 
-def _json(status: int, value: dict[str, Any]) -> tuple[int, str, bytes]:
+def _json(status: int, value: dict[str, Any]) -> Answer:
     return status, "application/json", json.dumps(value).encode()
 
 
-def _busy() -> tuple[int, str, bytes]:
+def _busy() -> Answer:
     return 429, "text/plain", b"API requests too frequent endpoint threshold=0.5"
-
-
-def _handler(fake: FakeVast) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._take()
-
-        def do_POST(self) -> None:
-            self._take()
-
-        def do_PUT(self) -> None:
-            self._take()
-
-        def do_DELETE(self) -> None:
-            self._take()
-
-        def _take(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            answer = fake.answer(Request(self.command, self.path, headers, body, time.monotonic()))
-            if answer is None:
-                self.close_connection = True
-                return
-            status, kind, content = answer
-            with suppress(ConnectionError):
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing on standard error."""
-
-    return Handler

@@ -7,8 +7,8 @@ from collections import deque
 import pytest
 
 from smoke.conftest import Runs
-from smoke.fake_vast import SLEEPER
-from smoke.fake_vast import offer as make_offer
+from smoke.fake_rented import SLEEPER
+from smoke.fake_rented import offer as make_offer
 
 
 def test_fewer_than_two_offers(runs: Runs) -> None:

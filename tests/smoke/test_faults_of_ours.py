@@ -15,7 +15,8 @@ from ropeway.smoke.reporter import Reporter
 from ropeway.smoke.result import Result
 from ropeway.smoke.run import RunSettings, new_label, smoke_run
 from ropeway.smoke.watch import Watch
-from smoke.fake_vast import KEY, SLEEPER, FakeVast, fake_vast
+from smoke.fake_rented import KEY, SLEEPER
+from smoke.fake_vast import FakeVast, fake_vast
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from smoke.conftest import Runs
-from smoke.fake_vast import SLEEPER
+from smoke.fake_rented import SLEEPER
 
 STEPS = ("search", "create", "running", "converge", "workers", "names", "reply", "destroy")
 SAID = {

@@ -15,7 +15,7 @@ from checkpoints.fetch.web_server import Site, serving
 from end_to_end.commands import ropeway_json
 from end_to_end.processes import children
 from smoke.conftest import Runs
-from smoke.fake_vast import NODE
+from smoke.fake_rented import NODE
 from tiny_gguf import TinyModel, write_tiny
 
 LONG = ("--max-tokens", "1900", "--timeout", "100")

@@ -7,8 +7,8 @@ from collections import deque
 import pytest
 
 from smoke.conftest import Runs
-from smoke.fake_vast import KEY
-from smoke.fake_vast import offer as make_offer
+from smoke.fake_rented import KEY
+from smoke.fake_rented import offer as make_offer
 
 
 def test_a_run_rents_says_hello_and_gives_everything_back(runs: Runs) -> None:

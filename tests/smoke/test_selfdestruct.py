@@ -12,7 +12,8 @@ from ropeway.launch.provider import Offer, Order
 from ropeway.launch.vastai import VastAi
 from ropeway.smoke.environment import NodeSettings, read_settings
 from ropeway.smoke.selfdestruct import self_destruct
-from smoke.fake_vast import KEY, SLEEPER, FakeVast, Request, fake_vast
+from smoke.fake_rented import KEY, SLEEPER, Request
+from smoke.fake_vast import FakeVast, fake_vast
 
 
 @pytest.fixture
