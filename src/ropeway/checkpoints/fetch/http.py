@@ -75,12 +75,12 @@ class Web:
         self._busy: tuple[Site, Reply] | None = None
         self._tls: ssl.SSLContext | None = None
 
-    def get(self, url: str, headers: Mapping[str, str] = {}) -> Reply:
+    def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
         """The answer to GET, redirects followed, of status 200, 206 or 416. Raises SourceError for any other."""
         first: Message | None = None
         site = site_of(url)
         for _ in range(MAX_REDIRECTS + 1):
-            reply = self._ask(site, url, headers)
+            reply = self._ask(site, url, headers or {})
             reply.first = first = first or reply.headers
             if reply.status not in _REDIRECTS:
                 judge_status(reply, secret_sent=bool(self._secret and self._secret.header_for(site)))
