@@ -6,7 +6,6 @@ norm (rows come out). What is dropped was never read from disk, since mlx-lm loa
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import mlx.core as mx
@@ -39,7 +38,7 @@ class RangeModel:
             raise CheckpointError(
                 f"{checkpoint.path}: the engine mlx knows {', '.join(sorted(FAMILIES))}, not {family}"
             )
-        self._model = _load(checkpoint.path)
+        self._model = _load(checkpoint)
         text = self._model.language_model if hasattr(self._model, "language_model") else self._model
         inner = text.model
         if len(inner.layers) != checkpoint.layers or not 0 <= first < end <= checkpoint.layers:
@@ -88,12 +87,28 @@ class RangeModel:
         return output(norm(rows)).astype(mx.float32)
 
 
-def _load(path: Path) -> Any:
+def _load(checkpoint: DirectoryCheckpoint) -> Any:
     try:
-        model, _ = load_model(path, lazy=True)
+        model, _ = load_model(checkpoint.path, lazy=True, model_config=_spelled(checkpoint))
     except (ValueError, FileNotFoundError, KeyError, TypeError) as error:
-        raise EngineError(f"{path}: mlx-lm cannot load it: {error}") from error
+        raise EngineError(f"{checkpoint.path}: mlx-lm cannot load it: {str(error)[:200]}") from error
     return model
+
+
+def _spelled(checkpoint: DirectoryCheckpoint) -> dict[str, Any]:
+    """What mlx-lm wants to read elsewhere than where newer releases of transformers write it."""
+    config = checkpoint.config
+    found: dict[str, Any] = {}
+    family = checkpoint.model_type.removesuffix("_text")
+    if "text_config" not in config:
+        found["model_type"] = family
+    rope = config.get("rope_parameters") or {}
+    for name in ("rope_theta", "partial_rotary_factor"):
+        if name in rope and name not in config:
+            found[name] = rope[name]
+    if family == "qwen3_moe" and "num_local_experts" in config:
+        found["num_experts"] = config["num_local_experts"]
+    return found
 
 
 def _renumber(inner: Any, first: int, end: int) -> None:
