@@ -153,6 +153,9 @@ def test_figures(show: Show, script: Script) -> None:
     assert "240" in figures["prompt"]
     assert "22 ms a token, 16.2 ms predicted: rank 1 (old) takes 1.60 times as long" in figures["tokens"]
     assert "1.6 stages at work, 91\u00a0% of the ideal" in figures["rounds"]
+    assert "0.4 ms on the wire" in figures["rounds"]
+    ring["round"]["wire_ms"] = None
+    tab.until("!document.querySelector('[data-figure=rounds]').innerText.includes('on the wire')")
     assert "3" in figures["slots"]
     assert "of 8" in figures["slots"]
     assert "61 %" in figures["cache"]

@@ -103,6 +103,8 @@ def test_what_a_stage_is_said_to_do(forward: int, rows: int, send: int, activity
     done = Done(1, (), rows * MS, forward * MS, send * MS)
     (drawn,) = stage_figures((card(1),), [record(1, 5000, {1: done})], 0, 5000 * MS)
     assert drawn["activity"] == activity
+    (drawn,) = stage_figures((card(1),), [record(1, 5000, {1: done})], 0, 5000 * MS, idle=True)
+    assert drawn["activity"] == "waiting", "a ring at rest computes nothing, whatever it did a second ago"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,7 @@ def test_the_moving_figures_of_a_working_ring(monkeypatch: pytest.MonkeyPatch) -
         served.board.idle(served.loop)
         idle = shown(served.board)
         assert (idle["slots"]["used"], idle["queue"]["waiting"], idle["streams"]) == (0, 0, [])
+        assert [stage["activity"] for stage in idle["stages"]] == ["waiting"] * 2
         served.board.detach()
         gone = shown(served.board)
         assert gone["prompt_cache"] == {}

@@ -156,7 +156,7 @@ class Board:
         tokens, prompt_tokens = self._rates.per_second(now)
         if running := loop.scheduler.running:
             self.prediction.take(records, self._layout, loop.held_rows // running)
-        moving = stage_figures(self._cards, records, loop.held_rows, now)
+        moving = stage_figures(self._cards, records, loop.held_rows, now, idle=loop.scheduler.idle)
         self._shown = _Shown(
             tuple(asdict(card) | figures for card, figures in zip(self._cards, moving, strict=True)),
             last_round(records, now, self._layout.world),

@@ -60,15 +60,18 @@ class Finished:
 
 
 def stage_figures(
-    cards: Iterable[StageCard], records: Sequence[RoundRecord], held_rows: int, now: int
+    cards: Iterable[StageCard], records: Sequence[RoundRecord], held_rows: int, now: int, *, idle: bool = False
 ) -> list[dict[str, object]]:
-    """What every stage has been doing."""
+    """What every stage has been doing; `idle`: just now nothing."""
     found = list(cards)
     window = reach_ns(records, now, WINDOW_NS, HISTORY)
-    return [
-        _stage(stage_shares(records, card.rank, len(found), now, window), _forward_ms(records, card.rank), held_rows)
-        for card in found
-    ]
+    drawn = []
+    for card in found:
+        shares = stage_shares(records, card.rank, len(found), now, window)
+        drawn.append(_stage(shares, _forward_ms(records, card.rank), held_rows))
+        if idle:
+            drawn[-1]["activity"] = "waiting"
+    return drawn
 
 
 def overlap_figures(records: Sequence[RoundRecord], world: int, now: int) -> dict[str, object]:

@@ -43,8 +43,8 @@ export class Figures {
     this.tokens.show(live ? rate(ring.tokensPerS) : "0", `over ${plural(busy, "stream")}`);
     this.tokens.add(live ? compared(ring) : "");
     this.prompt.show(live ? rate(ring.promptTokensPerS) : "0", "tokens a second");
-    this.rounds.show(live ? rate(ring.round.perS) : "0", ring.round.number
-      ? `the last ${millis(ring.round.lastMs)}, ${millis(ring.round.wireMs)} on the wire` : "none yet");
+    const wire = ring.round.wireMs > 0 ? `, ${millis(ring.round.wireMs)} on the wire` : "";
+    this.rounds.show(live ? rate(ring.round.perS) : "0", ring.round.number ? `the last ${millis(ring.round.lastMs)}${wire}` : "none yet");
     const { atWork, efficiency } = ring.overlap;
     const share = percent(efficiency).replace(" ", "\u00a0");
     this.rounds.add(live && efficiency > 0 ? `${rate(atWork)} stages at work, ${share} of the ideal` : "");
