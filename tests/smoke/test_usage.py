@@ -50,6 +50,8 @@ def run(*flags: str, status: int = 2, **environment: str) -> str:
         (("--limit", "lunch=3"), "limit: 'lunch' is none of search, node"),
         (("--limit", "search=soon"), "limit: 'search=soon' is not STEP=SECONDS"),
         (("--limit", "search=0"), "is not above 0"),
+        (("--poll", "-1"), "--poll"),
+        (("--request-timeout", "0"), "--request-timeout"),
         (("--cluster", "udp"), "cluster: 'udp' is none of tcp, iroh"),
         (("--label", "../up"), "label"),
         (("--engine", "magic"), "engine: 'magic' is none of"),

@@ -88,12 +88,14 @@ def smoke(
         str, typer.Option("--relays", metavar="default|none|URL,...", help="Relays for iroh; none on this machine.")
     ] = "",
     server_url: Annotated[str, typer.Option("--server-url", help="Another address of the service.")] = SERVER,
-    poll: Annotated[float | None, typer.Option("--poll", help="Seconds between looks at the machines.")] = None,
+    poll: Annotated[
+        float | None, typer.Option("--poll", min=0.05, help="Seconds between looks at the machines.")
+    ] = None,
     request_timeout: Annotated[
-        float, typer.Option("--request-timeout", help="Seconds for one answer of the service.")
+        float, typer.Option("--request-timeout", min=0.1, help="Seconds for one answer of the service.")
     ] = TIMEOUT_S,
     reconcile: Annotated[
-        float, typer.Option("--reconcile", help="Seconds to look for the machine of a create without an answer.")
+        float, typer.Option("--reconcile", min=0, help="Seconds to look for the machine of a create without an answer.")
     ] = 30.0,
     context: Annotated[int, typer.Option("--context", min=1, help="Most positions, prompt and reply.")] = 2048,
     threads: Annotated[int, typer.Option("--threads", min=0, help="CPU threads a stage; 0: as suits.")] = 0,
@@ -114,24 +116,24 @@ def smoke(
             cluster = cluster or ("iroh" if vastai else "tcp")
             settings = RunSettings(
                 Wanted(num_stages, gpu, disk_gb=disk),
-                prompt,
-                max_tokens,
-                model or (RENTED_MODEL if vastai else "demo"),
-                engine,
-                worker_cmd,
-                image,
-                _cluster(cluster, vastai, server_url),
-                _reach(relays, vastai and server_url.startswith("https:")),
-                context,
-                threads or (0 if vastai else usable_threads(num_stages)),
-                max_price,
-                budget,
-                timeout,
-                limits,
-                pace,
-                keep_on_failure,
-                new_label(label),
-                server_url if vastai and server_url != SERVER else "",
+                prompt=prompt,
+                max_tokens=max_tokens,
+                model=model or (RENTED_MODEL if vastai else "demo"),
+                engine=engine,
+                worker_cmd=worker_cmd,
+                image=image,
+                cluster=_cluster(cluster, vastai, server_url),
+                reach=_reach(relays, vastai and server_url.startswith("https:")),
+                context=context,
+                threads=threads or (0 if vastai else usable_threads(num_stages)),
+                max_price=max_price,
+                budget=budget,
+                timeout_s=timeout,
+                limits_s=limits,
+                pace=pace,
+                keep_on_failure=keep_on_failure,
+                label=new_label(label),
+                server=server_url if vastai and server_url != SERVER else "",
             )
             if vastai and not image:
                 raise ValueError("image: --vastai needs --image NAME or ROPEWAY_IMAGE (docs/smoke-run.md makes one)")

@@ -27,6 +27,9 @@ from ropeway.smoke.steps import Deadline, StepFailed, Steps
 from ropeway.smoke.teardown import Left, destroy_all
 from ropeway.smoke.watch import Watch
 
+LOGS_S: Final = 15.0
+"""How long a failed run waits for its instances' logs."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
@@ -68,10 +71,6 @@ class RunSettings:
         check_label(self.label)
         if self.engine:
             engine_entry(self.engine)
-
-
-LOGS_S: Final = 15.0
-"""How long a failed run waits for its instances' logs."""
 
 
 def new_label(name: str = "") -> str:
