@@ -5,6 +5,9 @@ The figures of larger worlds are in docs/membership.md (bench/swim_sim.py).
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from random import Random
 
@@ -38,6 +41,32 @@ def test_the_same_seed_gives_the_same_hour() -> None:
         return world.traffic.packets, world.traffic.sent_bytes, counts(world)
 
     assert run(1) == run(1) != run(2)
+
+
+HOUR = """
+from ropeway.cluster.simulation import Weather, World
+from ropeway.cluster.swim import LAN
+world = World(1, LAN, Weather(loss=0.1, high_s=0.2))
+labels = world.grow(8)
+for label in labels:
+    world.act(label, lambda swim, now: swim.register(now, "name-" + label))
+world.part(labels[:3])
+world.run(60.0)
+world.part()
+world.run(60.0)
+print(world.traffic, len(world.log))
+"""
+
+
+def test_the_same_seed_gives_the_same_hour_in_another_process() -> None:
+    told = set()
+    for seed in ("1", "2", "3"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", HOUR], env=env, capture_output=True, text=True, timeout=60, check=True
+        )
+        told.add(done.stdout)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -41,7 +41,7 @@ class Directory:
         """What has changed since the last call, by entries and by members that the roster has touched."""
         if self._generation != self._voice.statement.start:
             self._register_again(now)
-        for member in self._roster.touched:
+        for member in sorted(self._roster.touched):
             self._changed.update(self._names.of(member))
             held = self._roster.get(member)
             if held is None:

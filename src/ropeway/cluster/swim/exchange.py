@@ -78,11 +78,11 @@ class Exchange:
         self._send(to, Pull((key_of(to),)), [])
 
     def _lines(self) -> dict[int, _Line]:
-        """The table, with all changes since the last call."""
-        for id_ in self._roster.changed:
+        """The table, with all changes since the last call, in an order that no hash decides."""
+        for id_ in sorted(self._roster.changed):
             member = self._roster.get(id_)
             self._set(id_, None if member is None else _check_member(member))
-        for name in self._names.changed:
+        for name in sorted(self._names.changed):
             held = self._names.get(name)
             self._set(name, None if held is None else _check_name(held))
         self._roster.changed.clear()
