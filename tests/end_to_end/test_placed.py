@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from end_to_end.commands import ropeway, ropeway_json
+from end_to_end.processes import wait_until
 
 NODES = """
 [[node]]
@@ -54,3 +59,19 @@ def test_cuts_by_hand_and_a_placement_are_too_much(small: str, nodes: str) -> No
     ring = ("--ring", "127.0.0.1:1,127.0.0.1:2")
     assert "has the address 127.0.0.1:1" in ropeway("run", small, "x", "--place", nodes, *ring, expect=2).stderr
     assert "needs a nodes file" in ropeway("run", small, "x", "--place", "local", *ring, expect=2).stderr
+
+
+def test_a_calibration_that_is_killed_leaves_nothing_half_done(small: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    args = ("calibrate", small, "--name", "here", "--threads", "1", "--deep", "128")
+    command = [sys.executable, "-m", "ropeway", *args, "--limit-s", "60"]
+    process = subprocess.Popen(command, env={**os.environ, "ROPEWAY_CACHE": str(cache)}, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: any(cache.glob("slices/*.gguf")))  # it is about to load and time them
+    finally:
+        process.kill()
+        process.wait()
+    assert not list(cache.glob("calibrations/*.json"))
+    value = json.loads(ropeway(*args, "--limit-s", "1", "--json", ROPEWAY_CACHE=str(cache)).stdout)
+    assert value["fresh"]
+    assert len(list(cache.glob("calibrations/*.json"))) == 1
