@@ -70,7 +70,9 @@ def test_a_pure_module_imports_nothing_impure(path: Path) -> None:
 
 
 def test_a_bare_interpreter_imports_the_pure_rooms() -> None:
-    for path in [PACKAGE / "wire" / "__init__.py", PACKAGE / "wire" / "__main__.py", SWIM, *SINGLE]:
+    placement = [PACKAGE / "placement" / f"{name}.py" for name in ("drift", "explain", "fit", "inventory", "ranges")]
+    wire = [PACKAGE / "wire" / "__init__.py", PACKAGE / "wire" / "__main__.py"]
+    for path in [*wire, *placement, SWIM, *SINGLE]:
         if path.exists():
             assert bare_import(module_name(path)) == "", path
 
