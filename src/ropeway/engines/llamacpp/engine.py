@@ -146,8 +146,12 @@ class LlamaCppEngine:
         """Run the layers and the head over the rows `wanted`."""
         if not self._fused:
             raise EngineError("this stage does not hold the last layer and the head together")
+        pieces = cut_batch(spans, wanted)
+        if len(pieces) == 1 and pieces[0].whole:
+            self._stage.decode_rows(pieces[0], rows)
+            return self._stage.read_logits(len(wanted))
         logits = np.empty((len(wanted), self._stage.vocabulary), np.float32)
-        for piece in cut_batch(spans, wanted):
+        for piece in pieces:
             self._stage.decode_rows(piece, self._rows_of(piece, rows))
             if piece.places:
                 logits[list(piece.places)] = self._stage.read_logits(len(piece.places))
@@ -163,10 +167,14 @@ class LlamaCppEngine:
             groups: list[Sequence[int]] = [range(count)]
         else:
             groups = [piece.places for piece in cut_batch(spans, wanted) if piece.places]
+        if len(groups) == 1:
+            head.release(-1)
+            head.decode_rows(cut_batch([Span(0, 0, count)], None)[0], rows)
+            return head.read_logits(count)
         logits = np.empty((count, head.vocabulary), np.float32)
         size = self.boundary.row_bytes()
         for places in groups:
-            part = rows if len(places) == count else b"".join([rows[i * size : (i + 1) * size] for i in places])
+            part = b"".join([rows[i * size : (i + 1) * size] for i in places])
             head.release(-1)
             head.decode_rows(cut_batch([Span(0, 0, len(places))], None)[0], memoryview(part))
             logits[list(places)] = head.read_logits(len(places))

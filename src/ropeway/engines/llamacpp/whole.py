@@ -22,8 +22,12 @@ class WholeModel:
 
     def forward(self, spans: Sequence[Span], tokens: Sequence[int], wanted: Sequence[int]) -> Logits:
         """Run a batch of token ids; logits of the rows `wanted`, [len(wanted), vocabulary]. Raises EngineError."""
+        pieces = cut_batch(spans, wanted)
+        if len(pieces) == 1 and pieces[0].whole:
+            self._context.decode_tokens(pieces[0], tokens)
+            return self._context.read_logits(len(wanted))
         logits = np.empty((len(wanted), self._context.vocabulary), np.float32)
-        for piece in cut_batch(spans, wanted):
+        for piece in pieces:
             self._context.decode_tokens(piece, [tokens[row] for row in piece.rows])
             if piece.places:
                 logits[list(piece.places)] = self._context.read_logits(len(piece.places))
