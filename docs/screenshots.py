@@ -1,16 +1,19 @@
 """Makes the pictures of the page in docs/images with headless Chromium.
 
 `python docs/screenshots.py` shows a made-up ring; `python docs/screenshots.py --url http://127.0.0.1:8000` takes those
-pictures that a real `ropeway serve` can give. The page uses the reader's own fonts; these pictures use Inter where it
-is installed (Debian: fonts-inter).
+pictures that a real `ropeway serve` can give, while a few other clients keep it at work. The page uses the reader's own
+fonts; these pictures use Inter where it is installed (Debian: fonts-inter).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -42,6 +45,34 @@ def shot(tab: Tab, path: Path, selector: str | None = None) -> None:
         x, y, width, height = tab.run(f"[{box}.x, {box}.y + scrollY, {box}.width, {box}.height]")
         tab.picture(path, clip=(max(0, x - 16), max(0, y - 8), width + 32, height + 16))
     print(f"{path.name}: {path.stat().st_size // 1000} kB")
+
+
+@contextmanager
+def others(url: str, key: str, clients: int) -> Iterator[None]:
+    """Other clients, who ask for one long reply after the other."""
+    stop = threading.Event()
+
+    def ask(number: int) -> None:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/models", headers=headers)) as models:
+            model = json.load(models)["data"][0]["id"]
+        prompt = f"Tell the story of the {number + 2} engineers who built a ropeway over the mountain. " * 12
+        body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 400, "stream": True}
+        while not stop.is_set():
+            request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
+            with urllib.request.urlopen(request) as reply:
+                while not stop.is_set() and reply.readline():
+                    pass
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def chat(tab: Tab, question: str = QUESTION) -> None:
@@ -117,6 +148,7 @@ def main() -> None:
     parser.add_argument(
         "--api-key", type=Path, help="a file whose first line is the key, where the server asks for one"
     )
+    parser.add_argument("--clients", type=int, default=2, help="that keep a real ring at work meanwhile")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
     args = parser.parse_args()
     path = find_chromium()
@@ -126,7 +158,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     with chromium(path) as browser, ExitStack() as stack:
         if args.url:
-            views(browser, args.url, args.out, 20, key, 1)
+            with others(args.url.rstrip("/"), key, args.clients):
+                views(browser, args.url, args.out, 20, key, 1)
             return
         ring = living(3, Load(streams=3, rows=3), speed=FAST)
         fake = stack.enter_context(serving(Script(ring, [reply(pause_s=0.01)])))
