@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+from ropeway.checkpoints.budget import Lease
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.ranges import Ranges
 from ropeway.checkpoints.origin import held_of, require_held
@@ -65,13 +66,15 @@ class TensorEntry:
 class SafetensorsFile:
     """An open file. The mapping is private and may be written to without the file changing (copy on write).
 
-    `held`: the bytes that are here, of a copy that was fetched; else None.
+    `held`: the bytes that are here, of a copy that was fetched, which stays in the cache for as long as this object;
+    else None.
     """
 
     path: Path
     data: memoryview
     tensors: dict[str, TensorEntry]
     held: Ranges | None = None
+    lease: Lease | None = None
 
     @classmethod
     def open(cls, path: Path) -> SafetensorsFile:
@@ -84,7 +87,8 @@ class SafetensorsFile:
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
         try:
-            return cls(path, data, parse_header(data), held_of(path))
+            held = held_of(path)
+            return cls(path, data, parse_header(data), held, None if held is None else Lease(path))
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from checkpoints.fetch import tiny_directory
 from checkpoints.fetch.sources import no_wait
 from checkpoints.fetch.web_server import Answer, Asked, Site, serving
+from ropeway.checkpoints.budget import kept_files, make_room
 from ropeway.checkpoints.directory import DirectoryCheckpoint
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.need import Need
@@ -123,6 +125,20 @@ def test_a_fetch_that_is_cut_off_goes_on(tmp_path: Path, site: Site, tenth: int)
     before = site.sent
     assert held_names(fetch(url, tmp_path, need).path, tensors) == expected(need, tensors, tied=False)
     assert site.sent - before <= total * (10 - tenth) // 10 + 8 * 16384
+
+
+def test_a_copy_that_is_open_stays(tmp_path: Path, site: Site) -> None:
+    url = publish(site, tiny_directory.single(tiny_directory.tensors()))
+    first = fetch(url, tmp_path, Need(0, 2)).path
+    checkpoint = DirectoryCheckpoint(first)
+    size = sum(kept.nbytes for kept in kept_files(tmp_path))
+    with pytest.raises(CheckpointError, match="kept or in use"):
+        make_room(tmp_path, size // 2, size)
+    assert make_room(tmp_path, 4096, size) == [first.parent / "header" / "model.safetensors"]
+    assert checkpoint.tensor_bytes("model.layers.0.attn.weight")
+    del checkpoint
+    gc.collect()
+    assert make_room(tmp_path, size, size) == [first / "model.safetensors"]
 
 
 def test_from_a_directory_of_this_machine(tmp_path: Path) -> None:
