@@ -31,8 +31,11 @@ class Runs:
             assert hasattr(self.fake.moods, name)
             setattr(self.fake.moods, name, mood)
 
-    def start(self, *flags: str, **environment: str) -> Process:
-        """With `--json` and quick looks; `flags` come last, so that they win. SMOKE_CLUSTER says how nodes meet."""
+    def start(self, *flags: str, group: bool = False, **environment: str) -> Process:
+        """With `--json` and quick looks; `flags` come last, so that they win. SMOKE_CLUSTER says how nodes meet.
+
+        `group` makes it the leader of a group of processes, as a shell does.
+        """
         cluster = os.environ.get("SMOKE_CLUSTER", "tcp")
         command = [
             sys.executable,
@@ -46,6 +49,9 @@ class Runs:
             "--json",
         ]
         command += ["--image", "ropeway/test", "--model", "any", "--poll", "0.2", "--timeout", "60", *flags]
+        if group:
+            lead = "import os, sys\nos.setsid()\nos.execv(sys.argv[1], sys.argv[1:])"
+            command = [sys.executable, "-c", lead, *command]
         return self.yard.start(command, "smoke", **self.environment(), **environment)
 
     def cleanup(self, *flags: str) -> Process:

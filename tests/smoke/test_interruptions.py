@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import deque
 
@@ -71,6 +72,14 @@ def test_other_signals_do_the_same(runs: Runs, number: signal.Signals) -> None:
     process.until(lambda p: SAID["reply"] in p.err)
     process.signal(number)
     runs.failed(process, "terminated" if number is signal.SIGTERM else "the terminal has gone")
+
+
+def test_ctrl_c_at_a_terminal_reaches_every_process_of_ours(runs: Runs) -> None:
+    hold_at(runs, "reply")
+    process = runs.start(group=True)
+    process.until(lambda p: SAID["reply"] in p.err)
+    os.killpg(process.pid, signal.SIGINT)
+    runs.failed(process, "reply: interrupted")
 
 
 def test_more_signals_do_not_cut_the_teardown_short(runs: Runs) -> None:

@@ -16,6 +16,7 @@ LOST = (
     f"{HERE}/test_real_stages.py::test_a_worker_killed_in_mid_decode",
 )
 SIGNALS = (
+    f"{HERE}/test_interruptions.py::test_ctrl_c_at_a_terminal_reaches_every_process_of_ours",
     f"{HERE}/test_interruptions.py::test_ctrl_c_in_each_step_gives_everything_back[reply]",
     f"{HERE}/test_interruptions.py::test_nodes_destroy_themselves_when_their_orchestrator_is_gone",
 )

@@ -29,6 +29,11 @@ class Attention:
         self.number = 0
         """The first signal that has come, 0 for none."""
 
+    @property
+    def cause(self) -> Interrupted | None:
+        """The signal that has come, if any."""
+        return Interrupted(_WORDS[signal.Signals(self.number)]) if self.number else None
+
     def handle(self, number: int, _: FrameType | None) -> None:
         """A signal's handler. Raises Interrupted inside `open`."""
         self.number = self.number or number
@@ -57,10 +62,10 @@ class Attention:
             self._raise()
 
     def _raise(self) -> None:
-        if self._open and not self._raised:
+        if self._open and not self._raised and (cause := self.cause) is not None:
             self._open = False
             self._raised = True
-            raise Interrupted(_WORDS[signal.Signals(self.number)])
+            raise cause
 
 
 @contextlib.contextmanager

@@ -88,7 +88,8 @@ def smoke_run(settings: RunSettings, provider: Provider, ledger: Ledger | None, 
         try:
             run.go()
         except (StepFailed, ProviderError, AgentError, Interrupted, OSError, ValueError) as error:
-            run.fail(error)
+            # A terminal's Ctrl-C reaches our own node as well, whose end must not be taken for the cause.
+            run.fail(attention.cause or error)
         except Exception as error:  # noqa: BLE001 (a fault of ours fails the run as any other, once it has been shown)
             for line in traceback.format_exception(error):
                 reporter.plain(line.rstrip())
