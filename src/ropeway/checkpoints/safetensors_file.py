@@ -122,7 +122,8 @@ def _entry(name: str, value: Any, start: int, size: int) -> TensorEntry:
     dtype = _DTYPES.get(str(value.get("dtype")))
     if dtype is None:
         raise CheckpointError(f"tensor {name}: its dtype {value.get('dtype')!r} is not known")
-    shape, offsets = value.get("shape"), value.get("data_offsets")
+    shape: Any = value.get("shape")
+    offsets: Any = value.get("data_offsets")
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
         raise CheckpointError(f"tensor {name}: its shape or its offsets make no sense")
     first, end = offsets
