@@ -43,6 +43,7 @@ class Run:
 _SHORT_PROMPT: Final = ("--tokens", "128", "--part", "32", "--repeats", "1")
 _FEW_STREAMS: Final = ("--blocks", "1", "--depth", "8", "--streams", "2")
 _SHORT_REPLY: Final = ("--repeats", "1", "--only", "prose")
+_ONE_CUT: Final = ("--ratios", "1", "--step", "15", "--tokens", "8", "--prompt", "256", "--calibrate-s", "1")
 RUNS: Final = (
     Run("wire", "wire", (), ("--repeats", "4")),
     Run("split tax", "split_tax", (), ("--blocks", "2", "--depth", "32")),
@@ -56,6 +57,9 @@ RUNS: Final = (
     Run("drafting, 25 ms", "drafting", ("--one-way-ms", "25"), _SHORT_REPLY),
     Run("drafting, 5 ms", "drafting", ("--one-way-ms", "5"), _SHORT_REPLY),
     Run("four stages", "four_stages", (), ("--repeats", "1", "--part", "32", "--parts", "4", "--width", "256")),
+    Run("placing", "placing", ("--step", "3"), _ONE_CUT),
+    Run("placing, clockwork", "placing", ("--clockwork", "--step", "3"), _ONE_CUT),
+    Run("placing, searches", "placing", ("--search",), ()),
 )
 
 
