@@ -81,6 +81,7 @@ class Loop:
             self._launch(scheduled)
         if not self._under_way:
             return []
+        self.collect()  # here, where the ring has work, and not between two rounds
         if self._drafting is not None and self._ring is not None:
             self._drafting.waiting(self._under_way[0].scheduled)
         return self._land(self._under_way.popleft())
@@ -186,7 +187,6 @@ class Loop:
         record.landed_ns = time.perf_counter_ns()
         if self._drafting is not None:
             self._drafting.landed(under_way.scheduled, committed, record)
-        self.collect()
         if any(op.action is CacheAction.SAVE for op in under_way.scheduled.plan.cache):
             self._await_dones(record)
         return committed
