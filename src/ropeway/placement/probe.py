@@ -1,6 +1,6 @@
 """Links measured over the probe channel: round trip and bandwidth to every other rank, or what is wrong.
 
-Every machine runs the same command at about the same time; each measures what it sends. Measures.
+Every machine runs the same command at about the same time; each measures what it sends, one after the other. Measures.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ropeway.placement.facts import Link
 from ropeway.placement.fit import spread
 from ropeway.transport import tcp
 from ropeway.transport.config import RingConfig
+from ropeway.transport.door import Door
 from ropeway.transport.probing import MOST_BYTES, Prober, ProbeRefused, answering
 from ropeway.types import Boundary, Layout
 
@@ -67,13 +68,18 @@ def probe_links(config: RingConfig, wait_s: float, said: Callable[[Measured], No
     deadline = time.monotonic() + wait_s
     found = []
     with answering(config, heard.add) as door:
+        _wait(door, heard, set(range(config.rank)), deadline - wait_s / 2)
         for rank in others:
             found.append(_measure(config, rank, deadline))
             said(found[-1])
-        # The others are not done with us before they have come and gone.
-        while (door.guests or not heard >= set(others)) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
+        _wait(door, heard, set(others), deadline)
         return [_one_way(one, config) if one.rank not in heard and one.link else one for one in found]
+
+
+def _wait(door: Door, heard: set[int], ranks: set[int], deadline: float) -> None:
+    """Wait until these ranks have come and gone: they are done with us then, and two at a time would share a link."""
+    while (door.guests or not heard >= ranks) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def measure_link(config: RingConfig, rank: int) -> Measured:
