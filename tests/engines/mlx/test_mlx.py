@@ -29,7 +29,8 @@ from tiny_gguf import VOCABULARY
 from tiny_llama import write_tiny_llama
 
 FAMILIES = ["llama", "llama-tied", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "gpt_oss"]
-RECURRENT = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
+RECURRENT = ("qwen3_next", "qwen3_5", "qwen3_5_moe", "gpt_oss")
+"""Whose states cannot be cut: recurrent ones, and windows."""
 LAYERS = 5
 
 
@@ -161,6 +162,27 @@ def test_a_rollback_and_a_restored_state_are_as_if_nothing_had_been(folder: Path
         split.forward([Span(1, 51, 1)], [8], [0])
         fresh = split.forward([Span(1, 52, 1)], [11], [0])
         assert np.abs(rolled - fresh).max() < 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_kept_prompt_is_resumed_at_its_last_multiple_of_64(folder: Path, family: str) -> None:
+    """As the prompt cache does it: saved behind a reply, restored, cut, read on."""
+    tokens = prompt(7, 100)
+    with closing(cut(config_of(model(folder, family)), 2)) as split:
+        split.forward([Span(0, 0, 64)], tokens[:64], [63])
+        split.forward([Span(0, 64, 36)], tokens[64:], [35])
+        split.forward([Span(0, 100, 1)], [9], [0])
+        states = [engine.save(0) for engine in split.stages]
+        for engine, state in zip(split.stages, states, strict=True):
+            engine.restore(1, state)
+        split.keep(1, 64)
+        resumed = split.forward([Span(1, 64, 36)], tokens[64:], [35])
+        split.release(0)
+        split.forward([Span(0, 0, 64)], tokens[:64], [63])
+        assert resumed.tobytes() == split.forward([Span(0, 64, 36)], tokens[64:], [35]).tobytes()
+        if family in RECURRENT:
+            with pytest.raises(EngineError, match="cannot go back to position 30"):
+                split.keep(1, 30)
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gpt_oss"])

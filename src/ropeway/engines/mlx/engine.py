@@ -41,7 +41,9 @@ class MlxEngine:
         self.kv_dtype = _KV[self._dtype]
         self.backend = choose_device(config.device)
         c = config
-        recurrent = "linear_num_value_heads" in checkpoint.text_config
+        # A window that has turned round can be resumed no better than a recurrent state.
+        windows = "sliding_attention" in checkpoint.text_config.get("layer_types", ())
+        recurrent = windows or "linear_num_value_heads" in checkpoint.text_config
         self.capacities = Capacities(
             c.chunk, max(c.context, c.chunk), c.parallel, c.context, c.context * c.parallel,
             c.parallel if recurrent else NO_STATES,

@@ -1,7 +1,8 @@
 """One slot's caches: rows through the layers, rollback, and states as bytes.
 
 Attention caches are cut. Recurrent states, and windows that have turned round, cannot be: what they were before the
-last forward is kept, and a rollback runs the rows that stay once more.
+last forward is kept, and a rollback runs the rows that stay once more. What they were at the last multiple of `GRAIN`
+positions is kept too, since a kept prompt is resumed there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import numpy as np
 from ropeway.engines.base import EngineError
 from ropeway.engines.mlx.model import RangeModel
 
+GRAIN: Final = 64
+"""As engines/torch/slot.py has it: both may be stages of one ring."""
 _MAGIC: Final = b"MLX1"
 
 
@@ -27,6 +30,8 @@ class Stream:
         self._start = 0
         self._before: list[Any] = []
         """States of the caches that cannot be cut, as they were at `_start`."""
+        self._aligned: tuple[int, list[Any]] = (0, [])
+        """A multiple of `GRAIN` positions, and the states of the same caches there."""
         self._rows: Any = None
         """The rows of the last forward, where a rollback may have to run them again."""
         self.length = 0
@@ -36,6 +41,8 @@ class Stream:
         fixed = [cache for cache in self._caches if not cache.is_trimmable()]
         self._start, self._before = self.length, [_copied(cache.state) for cache in fixed]
         self._rows = rows if fixed else None
+        if fixed and self.length % GRAIN == 0:
+            self._aligned = self.length, self._before
         done = self._model.forward(rows, self._caches)
         mx.eval(done, [_arrays(cache.state) for cache in self._caches])
         self.length += rows.shape[0]
@@ -50,7 +57,11 @@ class Stream:
             self.length = length
             return
         if length < self._start or self._rows is None:
-            raise EngineError(f"a recurrent state cannot go back to position {length}, before its last round")
+            if length != self._aligned[0] or not length:
+                raise EngineError(f"a recurrent state cannot go back to position {length}, before its last round")
+            self._start, self._before, self._rows = length, self._aligned[1], None
+            self._rewind()
+            return
         rows = self._rows[: length - self._start]
         self._rewind()
         if length > self._start:
@@ -76,7 +87,9 @@ class Stream:
         """Every cache's state: arrays as they are, and what else there is as JSON."""
         leaves: list[bytes] = []
         shapes = [_described(_cut_state(cache), leaves) for cache in self._caches]
-        head = json.dumps({"length": self.length, "states": shapes}).encode()
+        at, states = self._aligned
+        aligned = [at, _described(states, leaves)]
+        head = json.dumps({"length": self.length, "states": shapes, "aligned": aligned}).encode()
         return _MAGIC + len(head).to_bytes(8, "little") + head + b"".join(leaves)
 
     def restore(self, state: bytes) -> None:
@@ -88,6 +101,8 @@ class Stream:
             head = json.loads(state[12:stop])
             reader = _Reader(memoryview(state)[stop:])
             states = [reader.rebuilt(value) for value in head["states"]]
+            at, aligned = head["aligned"]
+            self._aligned = int(at), reader.rebuilt(aligned)
             for cache, value in zip(self._caches, states, strict=True):
                 cache.state = value
             self.length = int(head["length"])
