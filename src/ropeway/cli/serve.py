@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropeway.cli import flags
+from ropeway.cli.serve_ray import serve_on_ray
 from ropeway.cli.session import place_local, place_ring, ring_setup
 from ropeway.launch.drafting import DraftOptions, check_draft
 from ropeway.launch.fetching import place_rank
@@ -90,6 +91,14 @@ def serve(
     resume: Annotated[
         Resume, typer.Option("--resume", help="Whether replies of a lost ring go on on the next one, after a pause.")
     ] = Resume.OFF,
+    on: Annotated[
+        str, typer.Option("--on", metavar="ray", help="Run the rings as actors of a Ray cluster, a rank a node.")
+    ] = "",
+    replicas: Annotated[
+        int, typer.Option("--replicas", min=1, help="With --on ray: rings behind this address, the least busy answers.")
+    ] = 1,
+    ray_address: Annotated[str, typer.Option("--ray-address", help="The Ray cluster; auto: the one here.")] = "auto",
+    ray_gpus: Annotated[float, typer.Option("--ray-gpus", min=0, help="GPUs that each rank asks Ray for.")] = 0.0,
     place: flags.Place = "",
     goal: flags.GoalOption = "decode",
     certificate: Annotated[
@@ -110,6 +119,12 @@ def serve(
 
     logging.basicConfig(level=logging.INFO, format="ropeway: %(message)s")
     with flags.people(guarded=False):
+        if on not in ("", "ray"):
+            raise ValueError(f"on: {on!r} is not ray")
+        if on and (cluster or ring or key or listen or place or draft != "none" or resume is not Resume.OFF):
+            raise ValueError("on: a ring on Ray takes no flags of other rings, and neither --draft nor --resume")
+        if replicas > 1 and not on:
+            raise ValueError("replicas: several rings behind one address are for --on ray")
         if cluster and (ring or key or listen or place):
             raise ValueError("cluster: it places and joins its ring itself; leave --ring, --key, --listen and --place")
         keys = read_api_keys(api_key) if api_key is not None else ()
@@ -132,6 +147,20 @@ def serve(
             invariant,
             worker_cmd,
         )
+        if on:
+            given = ("--queue", str(queue), "--cache-mb", str(cache_mb), "--groups", str(groups), "--drain", str(drain))
+            serve_on_ray(
+                options,
+                listener,
+                host,
+                replicas=replicas,
+                address=ray_address,
+                gpus=ray_gpus,
+                serving=(*given, *(("--model-id", model_id) if model_id else ())),
+                api_key=api_key,
+                drain_s=drain,
+            )
+            return
         plan = None
         if place:
             options, plan = place_options(options, place, goal, ring.split(",") if ring else ())
