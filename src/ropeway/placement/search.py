@@ -113,9 +113,7 @@ def _by_round(tables: Tables, problem: Problem, world: int, below: float, floor:
     if not possible((below - floor) / weight):
         return _Best()
     parts = problem.goal.prompt * (len(problem.wanted.parts) - 1)
-    return _descend(
-        solve, lambda found: found.round, weight, _least(possible), below, floor, lambda f: parts * f.part
-    )
+    return _descend(solve, lambda found: found.round, weight, _least(possible), below, floor, lambda f: parts * f.part)
 
 
 def _descend(
