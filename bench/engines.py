@@ -117,11 +117,16 @@ def contestants(config: EngineConfig) -> dict[str, Callable[[], Whole]]:
         return found
     from ropeway.engines.torch.engine import TorchEngine
 
-    def torch(dtype: str, **flags: bool) -> Callable[[], Whole]:
-        return lambda: EngineWhole(TorchEngine(dataclasses.replace(config, dtype=dtype, boundary=None), **flags))
+    def torch(dtype: str, *, invariant: bool = False, **flags: bool) -> Callable[[], Whole]:
+        chosen = dataclasses.replace(config, dtype=dtype, boundary=None, invariant=invariant)
+        return lambda: EngineWhole(TorchEngine(chosen, **flags))
 
-    found["torch bf16, packed, compact"] = torch("bf16")
-    found["torch bf16, packed, library's layers"] = torch("bf16", compact=False)
+    found["torch, 4 bits kept"] = torch("bf16")
+    found["torch, 4 bits kept, library's layers"] = torch("bf16", compact=False)
+    found["torch, 4 bits kept, --invariant"] = torch("bf16", invariant=True)
+    found["torch bf16, packed"] = torch("bf16", four_bit=False)
+    found["torch bf16, packed, library's layers"] = torch("bf16", four_bit=False, compact=False)
+    found["torch bf16, packed, --invariant"] = torch("bf16", four_bit=False, invariant=True)
     found["torch bf16, plain, library's layers"] = torch("bf16", compact=False, pack=False)
     found["torch f32"] = torch("f32")
     return found

@@ -40,8 +40,12 @@ class DirectoryVocabulary:
         config = read_json(path / CONFIG)
         text = config.get("text_config", config)
         added = {item["id"]: item for item in recipe.get("added_tokens", [])}
-        self._control = {number: item["content"] for number, item in added.items() if item.get("special")}
-        self._spelled = {number: item["content"] for number, item in added.items() if not item.get("special")}
+        self._control: dict[int, str] = {
+            number: item["content"] for number, item in added.items() if item.get("special")
+        }
+        self._spelled: dict[int, str] = {
+            number: item["content"] for number, item in added.items() if not item.get("special")
+        }
         self._bytes = _byte_alphabet() if _is_byte_level(recipe) else None
         self.size = max(self._tokenizer.get_vocab_size(), text.get("vocab_size") or 0)
         self.bos, self.eos = _content(settings.get("bos_token")), _content(settings.get("eos_token"))

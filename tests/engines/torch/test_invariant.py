@@ -27,7 +27,7 @@ from ropeway.serving.rounds import Wanted
 from ropeway.serving.sequence import Sequence
 
 STEPS = 9
-FAMILIES = ["llama", "qwen3", "qwen3_5", "gemma3"]
+FAMILIES = ["llama", "mistral", "qwen3_moe", "qwen3_5", "qwen4_exp", "gemma3"]
 
 
 class Chooser:
@@ -80,6 +80,9 @@ def test_company_drafts_and_threads_change_no_bit(tmp_path: Path, family: str) -
     path = write_model(tmp_path, family, torch.bfloat16)
     with opened(path) as rank0:
         alone = replies(rank0, [90])[0]
+        long = replies(rank0, [300])[0]
+        for part in (64, 128, 512):
+            assert replies(rank0, [300], part=part)[0] == long, part
         others = [90, 200, 70, 130, 5, 33, 64, 128]
         assert replies(rank0, others, part=64)[0] == alone
         assert replies(rank0, others, part=64, groups=3)[0] == alone

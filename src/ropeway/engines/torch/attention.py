@@ -6,21 +6,18 @@ So the bits of a stream that runs alone are those of transformers with the same 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from ropeway.engines.torch.batch import Batch, Stretch
+from ropeway.engines.torch.batch import Batch, Stretch, blocks
 from ropeway.engines.torch.family import window
-from ropeway.engines.torch.slot import GRAIN
+from ropeway.engines.torch.slot import KeyValues
 
 Core = Callable[..., tuple[Tensor, Tensor | None]]
-
-ROWS_APART: Final = GRAIN - 1
-"""In invariant mode blocks of at most so many rows attend row by row, as they would one round after another."""
 
 
 class Attention:
@@ -60,28 +57,32 @@ class Attention:
         batch: Batch,
         kwargs: dict[str, Any],
     ) -> Tensor:
+        """One stream's rows; in invariant mode by blocks that do not depend on what came with them."""
         kept = stretch.slot.attention[layer]
-        if self._invariant and 1 < stretch.rows <= ROWS_APART:
-            outputs = []
-            for row in range(stretch.rows):
-                end = stretch.first + row + 1
-                begin = 0 if reach is None else max(0, end - reach)
-                keys, values = kept.keys.read()[..., begin:end, :], kept.values.read()[..., begin:end, :]
-                at = stretch.start + row
-                outputs.append(self._core(module, query[:, :, at : at + 1], keys, values, None, kwargs))
-            return torch.cat(outputs, dim=1)
-        begin = 0 if reach is None else max(0, stretch.first - reach + 1)
-        keys, values = kept.keys.read(begin), kept.values.read(begin)
-        mask = None
-        if self._needs_mask(stretch, reach, keys.shape[-2]):
-            mask = batch.mask(stretch, begin, reach)
-        return self._core(module, query[:, :, stretch.start : stretch.stop], keys, values, mask, kwargs)
+        parts = blocks(stretch) if self._invariant else [stretch]
+        outputs = [self._block(module, query, block, kept, reach, batch, kwargs) for block in parts]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+
+    def _block(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        block: Stretch,
+        kept: KeyValues,
+        reach: int | None,
+        batch: Batch,
+        kwargs: dict[str, Any],
+    ) -> Tensor:
+        begin = 0 if reach is None else max(0, block.first - reach + 1)
+        keys, values = kept.keys.read(begin, block.end), kept.values.read(begin, block.end)
+        mask = batch.mask(block, begin, reach) if self._needs_mask(block, reach, keys.shape[-2]) else None
+        return self._core(module, query[:, :, block.start : block.stop], keys, values, mask, kwargs)
 
     def _needs_mask(self, stretch: Stretch, reach: int | None, columns: int) -> bool:
         """As transformers' `_ignore_causal_mask_sdpa`, the other way round: bits depend on whether there is a mask."""
         if self._eager is not None:
             return True
-        if reach is not None and columns >= reach and not self._invariant:
+        if reach is not None and columns >= reach and (stretch.rows > 1 or not self._invariant):
             return True
         return stretch.rows > 1 and stretch.first > 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -65,7 +65,13 @@ class Batch:
 
 
 def make_batch(
-    spans: Sequence[Span], slots: Sequence[Slot], tokens: Sequence[int], device: torch.device, *, recurrent: bool
+    spans: Sequence[Span],
+    slots: Sequence[Slot],
+    tokens: Sequence[int],
+    device: torch.device,
+    *,
+    recurrent: bool,
+    invariant: bool = False,
 ) -> Batch:
     """The batch of a forward over `spans`; every slot learns of the calls that its recurrent layers will see."""
     stretches: list[Stretch] = []
@@ -75,14 +81,14 @@ def make_batch(
         slot = slots[span.slot]
         stretches.append(Stretch(slot, at, span.first, span.rows))
         if recurrent:
-            calls += _calls(stretches[-1])
+            calls += _calls(stretches[-1], invariant=invariant)
         at += span.rows
     positions = torch.cat([torch.arange(s.first, s.end, device=device) for s in stretches])[None]
     ids = torch.tensor([list(tokens)], dtype=torch.long, device=device) if tokens else None
     return Batch(tuple(stretches), tuple(calls), positions, ids)
 
 
-def _calls(stretch: Stretch) -> list[Stretch]:
+def _calls(stretch: Stretch, *, invariant: bool) -> list[Stretch]:
     """The calls of a stretch: what is left to the next multiple of GRAIN by itself, then the rest.
 
     Together with prompts that are cut at such multiples, every one that a stream passes is the beginning of a call,
@@ -94,6 +100,24 @@ def _calls(stretch: Stretch) -> list[Stretch]:
         rows = stretch.stop - start
         if first % GRAIN:
             rows = min(rows, GRAIN - first % GRAIN)
+        elif invariant and rows > GRAIN:
+            rows -= rows % GRAIN
         calls.append(Stretch(stretch.slot, start, first, rows, stretch.slot.begin(first, rows)))
         first, start = first + rows, start + rows
     return calls
+
+
+def blocks(stretch: Stretch) -> list[Stretch]:
+    """Rows of a stretch by whole chunks of `GRAIN` positions; what is less than a chunk row by row.
+
+    So a prompt's rows attend in the same blocks whatever its parts are, as long as those are cut at multiples of GRAIN,
+    and rows of a verify round as they would one round after another.
+    """
+    found: list[Stretch] = []
+    at = 0
+    while at < stretch.rows:
+        first = stretch.first + at
+        rows = GRAIN if first % GRAIN == 0 and stretch.rows - at >= GRAIN else 1
+        found.append(replace(stretch, start=stretch.start + at, first=first, rows=rows))
+        at += rows
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ropeway.engines.torch.batch import Batch, Stretch
+from ropeway.engines.torch.batch import Batch, Stretch, blocks
 from ropeway.engines.torch.caches import BatchCache, StackedCache, StreamCache
 from ropeway.engines.torch.slot import Recurrent
 
@@ -91,10 +91,11 @@ class TokenReader(nn.Module):
 class IndexedAttention(nn.Module):
     """Attention that chooses among all positions of its stream: it wants their cosines, and a mask whatever happens."""
 
-    def __init__(self, inner: nn.Module, positions: FullPositions) -> None:
+    def __init__(self, inner: nn.Module, positions: FullPositions, *, invariant: bool) -> None:
         super().__init__()
         self.inner = inner
         self._positions = positions
+        self._invariant = invariant
 
     def forward(
         self,
@@ -107,7 +108,8 @@ class IndexedAttention(nn.Module):
     ) -> tuple[Tensor, None]:
         """Rows [1, rows, width] of all streams in, the same out."""
         outputs = []
-        for stretch in batch.spans:
+        spans = batch.spans
+        for stretch in [block for span in spans for block in blocks(span)] if self._invariant else spans:
             output, _weights = self.inner(
                 hidden_states[:, stretch.start : stretch.stop],
                 self._positions(stretch.end),

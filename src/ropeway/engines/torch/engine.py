@@ -33,15 +33,15 @@ _KV: Final = {RowDtype.F32: KvDtype.F32, RowDtype.F16: KvDtype.F16, RowDtype.BF1
 class TorchEngine:
     """Layers first..end of a checkpoint. Raises EngineError or CheckpointError when it cannot be loaded.
 
-    Without `pack` matrices stay plain where they could be packed; without `compact` layers are the library's own where
-    there is one of ours.
+    Without `pack` matrices stay plain where they could be packed, without `four_bit` those that lie in 4 bits are made
+    large; without `compact` layers are the library's own where there is one of ours.
     """
 
     kind = EngineKind.TORCH
 
-    def __init__(self, config: EngineConfig, *, pack: bool = True, compact: bool = True) -> None:
+    def __init__(self, config: EngineConfig, *, pack: bool = True, four_bit: bool = True, compact: bool = True) -> None:
         self._config = config
-        self._pack, self._compact = pack, compact
+        self._pack, self._four_bit, self._compact = pack, four_bit, compact
         self._source: Source = open_source(Path(config.model))
         self._family: Family = family_of(str(self._source.config.model_type))
         model = self._source.config
@@ -88,6 +88,7 @@ class TorchEngine:
                 device=self._device,
                 invariant=config.invariant,
                 pack=self._pack,
+                four_bit=self._four_bit,
                 compact=self._compact,
             )
         self._slots = [Slot(config.context) for _ in range(config.parallel)]
@@ -183,7 +184,12 @@ class TorchEngine:
         if model.reads_tokens and len(tokens) != count:
             raise EngineError(f"layers of this stage read token ids; {len(tokens)} came for {count} rows")
         batch = make_batch(
-            spans, self._slots, tokens if model.reads_tokens else (), self._device, recurrent=model.recurrent
+            spans,
+            self._slots,
+            tokens if model.reads_tokens else (),
+            self._device,
+            recurrent=model.recurrent,
+            invariant=self._config.invariant,
         )
         result = model.run(self._read(rows, count), batch)
         for span in spans:
@@ -225,12 +231,12 @@ class TorchEngine:
 
 
 def _compute_dtype(config: EngineConfig, model: object) -> RowDtype:
-    """What the layers compute in: as asked for, else the checkpoint's own; for a GGUF, which has none, the layout's."""
+    """What the layers compute in: as asked for, else the checkpoint's own; bf16 for a GGUF, which has none."""
     label = config.dtype or {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(
         str(getattr(model, "dtype", None)).removeprefix("torch."), ""
     )
     if not label:
-        return config.boundary.row_dtype if config.boundary is not None else RowDtype.F32
+        return RowDtype.BF16
     found = [dtype for dtype in RowDtype if dtype.label == label]
     if not found:
         raise EngineError(f"dtype: {label!r} is none of {', '.join(dtype.label for dtype in RowDtype)}")

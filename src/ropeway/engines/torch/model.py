@@ -12,6 +12,7 @@ from torch.nn import functional
 from transformers.utils import logging
 
 from ropeway.engines.base import EngineError
+from ropeway.engines.torch import experts
 from ropeway.engines.torch.attention import Attention
 from ropeway.engines.torch.batch import Batch
 from ropeway.engines.torch.by_stream import IndexedAttention, Mixer, TokenReader
@@ -30,7 +31,8 @@ _STRETCHED: Final = ("dynamic", "longrope")
 class StageModel:
     """Layers first..end of `source`, with the embeddings and the head where asked. Raises CheckpointError.
 
-    Without `pack` matrices stay plain where they could be packed; without `compact` every layer is the library's own.
+    Without `pack` matrices stay plain where they could be packed, without `four_bit` those that lie in 4 bits are made
+    large; without `compact` every layer is the library's own.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class StageModel:
         device: torch.device,
         invariant: bool = False,
         pack: bool = True,
+        four_bit: bool = True,
         compact: bool = True,
     ) -> None:
         logging.set_verbosity_error()  # what it falls back to on a CPU is nobody's worry
@@ -53,9 +56,10 @@ class StageModel:
         self._invariant = invariant
         self._compact = compact
         self._pack = pack and can_pack(device, dtype)
+        self._four_bit = self._pack and four_bit
         attention = f"ropeway_{id(self):x}"
         config._attn_implementation = attention
-        config._experts_implementation = "eager"
+        config._experts_implementation = experts.register() if invariant else "eager"
         self._attention = Attention(attention, config, family.eager, invariant=invariant)
         self._check_rope()
         self._rotary = family.rotary(config).to(device)
@@ -172,7 +176,9 @@ class StageModel:
             case "ple":
                 return TokenReader(inner, layer)
             case _:
-                return IndexedAttention(inner, partial(self._all_positions, self._types[layer]))
+                return IndexedAttention(
+                    inner, partial(self._all_positions, self._types[layer]), invariant=self._invariant
+                )
 
     def _all_positions(self, kind: str, count: int) -> tuple[Tensor, Tensor]:
         rows = torch.empty(0, dtype=self._dtype, device=self._device)
@@ -202,7 +208,7 @@ class StageModel:
                     leaf, ShardedTable(shards, child.weight.shape, self._dtype)
                 )
                 continue
-            four = self.source.four_bit(inside + "weight") if self._pack and type(child) is nn.Linear else None
+            four = self.source.four_bit(inside + "weight") if self._four_bit and type(child) is nn.Linear else None
             if four is not None and four.fits and four.values.shape == child.weight.shape:
                 keep_four(child, four)
             for own, parameter in list(child.named_parameters(recurse=False)):

@@ -43,10 +43,10 @@ class Rows:
         self.buffer[..., self.length : stop, :] = rows
         self.length = stop
 
-    def read(self, begin: int = 0) -> Tensor:
-        """The rows that count, from `begin` on; a view."""
+    def read(self, begin: int = 0, end: int | None = None) -> Tensor:
+        """The rows that count, from `begin` on, up to `end`; a view."""
         assert self.buffer is not None
-        return self.buffer[..., begin : self.length, :]
+        return self.buffer[..., begin : self.length if end is None else end, :]
 
     def cut(self, length: int) -> None:
         """Forget the rows from `length` on."""
