@@ -39,6 +39,7 @@ def test_a_taken_port_is_an_error() -> None:
 
 
 def test_a_running_stream_is_ended_with_its_server() -> None:
+    before = set(threading.enumerate())
     service = FakeService()
     service.hold_after = 2
     with (
@@ -52,5 +53,5 @@ def test_a_running_stream_is_ended_with_its_server() -> None:
         service.wait_for(lambda: service.running == 1)
         assert sock.recv(15) == b"HTTP/1.1 200 OK"
     # The context has released the stream and stopped the server; nothing of it is left.
-    assert not [thread for thread in threading.enumerate() if thread.name == "fake-loop"]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "fake-loop"]
     assert service.running == 0

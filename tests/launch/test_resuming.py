@@ -20,7 +20,7 @@ from ropeway.types import Backend, EngineKind
 from serving.served import Client
 from transport.rings import wait_until
 
-RESUMED = ReplicaOptions(pause_s=0.0, resume=True, restarts=1000)
+RESUMED = ReplicaOptions(pause_s=0.0, resume=True, restarts=10**9)
 LONG = 150
 
 
