@@ -12,7 +12,7 @@ HEADER = "x-ropeway-certificate"
 
 
 @pytest.mark.parametrize(
-    ("certified", "expected"), [(FakeService().fingerprint, "0123456789abcdef"), ("rw-another", None)]
+    ("certified", "expected"), [(FakeService.fingerprint, "0123456789abcdef"), ("rw-another", None)]
 )
 def test_the_id_goes_with_the_placement(certified: str, expected: str | None) -> None:
     with serving(FakeService(), Settings(certificate="0123456789abcdef", certified=certified)) as live:
