@@ -214,6 +214,36 @@ def test_layers_beyond_the_model(tmp_path: Path, site: Site) -> None:
         fetch(site, tmp_path, Need(6, 9))
 
 
+def small_disk(room: int) -> type[FileIO]:
+    """Files on a disk that has room for so many bytes more; like a real one it takes of a write what still fits."""
+    left = [room]
+    write = FileIO.write
+
+    def until_full(file: FileIO, data: memoryview) -> int:
+        fits = min(len(data), left[0])
+        if not fits:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        left[0] -= fits
+        return write(file, data[:fits])
+
+    class SmallDisk(FileIO):
+        write = until_full  # type: ignore[assignment]
+
+    return SmallDisk
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_header(
+    tmp_path: Path, wide: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("ropeway.checkpoints.cache.FileIO", small_disk(1000))
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            fetch(site, tmp_path / "cache", Need(1, 4))
+    assert not list((tmp_path / "cache").rglob("*.gguf"))
+    fetched = fetch(site, tmp_path / "cache", Need(1, 4))
+    assert same_slices(fetched.files, wide, tmp_path / "cut") == 1
+
+
 def test_a_disk_that_is_too_full(tmp_path: Path, wide: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is seen before a byte of the layers is fetched; where it was not to be seen, what came is kept."""
     fetch(site, tmp_path / "cache", Need(0, 1))
@@ -225,21 +255,8 @@ def test_a_disk_that_is_too_full(tmp_path: Path, wide: Path, site: Site, monkeyp
             fetch(site, tmp_path / "cache", Need(1, 4))
     assert site.sent - before == 16384
 
-    room = [10**6]
-    write = FileIO.write
-
-    def until_full(file: FileIO, data: memoryview) -> int:
-        fits = min(len(data), room[0])
-        if not fits:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        room[0] -= fits
-        return write(file, data[:fits])
-
-    class SmallDisk(FileIO):
-        write = until_full  # type: ignore[assignment]
-
     with monkeypatch.context() as patch:
-        patch.setattr("ropeway.checkpoints.cache.FileIO", SmallDisk)
+        patch.setattr("ropeway.checkpoints.cache.FileIO", small_disk(10**6))
         with pytest.raises(CheckpointError, match=r"the disk is full: \S+\.gguf needs 3\.\d MB, .* make room or set"):
             fetch(site, tmp_path / "cache", Need(1, 4))
     fetched = fetch(site, tmp_path / "cache", Need(1, 4))

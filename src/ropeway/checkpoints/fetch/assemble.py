@@ -110,7 +110,7 @@ def assemble(
         if isinstance(part, Literal):
             skip = max(have - part.at, 0)
             file.seek(part.at + skip)
-            _write_all(file, memoryview(part.data)[skip:])
+            write_all(file, memoryview(part.data)[skip:])
             have = part.end
             todo = todo[1:]
             continue
@@ -136,7 +136,11 @@ def _run(parts: Sequence[Literal | Copy]) -> list[Copy]:
     return run
 
 
-def _write_all(file: FileIO, view: memoryview) -> None:
+def write_all(file: FileIO, view: memoryview) -> None:
+    """Write all of `view`: a file without a buffer takes less than that where the disk has no more room for now.
+
+    Raises OSError.
+    """
     while len(view):
         view = view[file.write(view) :]
 
@@ -205,7 +209,7 @@ class _Writer:
             if into == 0:
                 self._file.seek(copy.at)
             piece = view[: copy.nbytes - into]
-            _write_all(self._file, piece)
+            write_all(self._file, piece)
             if self._vouch is not None:
                 self._digest.update(piece)
             self._source += len(piece)

@@ -21,7 +21,7 @@ from ropeway.checkpoints.cache import PART, cache_directory, cached_file, resume
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.families import EMBEDDINGS, layer_count
 from ropeway.checkpoints.fetch import gguf_parts, safetensors_parts
-from ropeway.checkpoints.fetch.assemble import Copy, Recipe, Voucher, assemble
+from ropeway.checkpoints.fetch.assemble import Copy, Recipe, Voucher, assemble, write_all
 from ropeway.checkpoints.fetch.checks import check_whole, pieces_hold
 from ropeway.checkpoints.fetch.holdings import FETCHED, held_here
 from ropeway.checkpoints.fetch.need import Need
@@ -145,7 +145,7 @@ class Fetch:
             self._note(HEADER, {name: Recipe(size, (Copy(0, 0, len(data), "the header"),))})
 
             def write(file: FileIO) -> None:
-                file.write(data)
+                write_all(file, memoryview(data))
                 file.truncate(size)
 
             check_disk(path, len(data))
