@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from ropeway.cluster.home import Home, Running, own_secret, read_secret, write_secret
+from ropeway.cluster.home import SOCKETS, Home, Running, own_secret, read_secret, write_secret
 from ropeway.cluster.membership import KeySeal, Membership
 from ropeway.cluster.node_facts import facts_service
 from ropeway.cluster.ranks import Ranks
@@ -75,14 +75,17 @@ class NodeAgent:
 
     async def run(self, up: Callable[[NodeAgent], None]) -> None:
         """Be a node until `stop`; `up` is called once it is in its cluster. Raises JoinFailed, ValueError, OSError."""
+        self._home.make()
+        with self._home.held():
+            await self._live(up)
+
+    async def _live(self, up: Callable[[NodeAgent], None]) -> None:
         settings, home = self._settings, self._home
-        home.make()
-        home.take_over()
         ticket = self._find_cluster()
         self._key = read_secret(home.cluster_key) if ticket is None else ticket.key
         secret = own_secret(home.node_key)
         endpoint = await Endpoint.bind(secret, settings.bind, settings.relays)
-        sockets = Path(tempfile.mkdtemp(prefix="ropeway-"))
+        sockets = Path(tempfile.mkdtemp(prefix=SOCKETS))
         self._running = running = Running(os.getpid(), sockets)
         self._ranks = Ranks(running.ring, running.switch)
         self._board = board = Switchboard(

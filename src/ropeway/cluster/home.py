@@ -7,17 +7,20 @@ path of a Unix socket has little room.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import shutil
-import socket
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 KEY_BYTES: Final = 32
+SOCKETS: Final = "ropeway-"
+"""What the names of the directories of agents' sockets begin with."""
 
 
 def default_home() -> Path:
@@ -100,19 +103,41 @@ class Home:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def take_over(self) -> None:
-        """Clear up after an agent that was killed. Raises ValueError where one runs here now."""
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """This home is ours inside, and no other agent's: its lock goes with this process, however it ends.
+
+        Clears up after an agent that was killed. Raises ValueError where one runs here now.
+        """
+        try:
+            descriptor = os.open(self.directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ValueError(f"home: {self.directory} cannot be written: {error.strerror}") from error
+        try:
+            self._lock(descriptor)
+            self._clear_up()
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            there = self.running()
+            which = "is starting" if there is None else f"pid {there.pid}"
+            raise ValueError(
+                f"home: an agent runs here already ({which}); each node needs a --home of its own"
+            ) from None
+        except OSError as error:
+            raise ValueError(f"home: {self.directory} cannot be locked: {error.strerror}") from error
+
+    def _clear_up(self) -> None:
+        """Remove what an agent has left that was killed; of a damaged note nothing is believed."""
         before = self.running()
-        if before is None:
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
-            try:
-                knock.connect(str(before.switch))
-            except OSError:
-                shutil.rmtree(before.sockets, ignore_errors=True)
-                self.forget_running()
-                return
-        raise ValueError(f"home: an agent runs here already (pid {before.pid}); each node needs a --home of its own")
+        if before is not None and before.sockets.is_absolute() and before.sockets.name.startswith(SOCKETS):
+            shutil.rmtree(before.sockets, ignore_errors=True)
+        self.forget_running()
 
     def forget_running(self) -> None:
         """The agent leaves."""
@@ -125,12 +150,18 @@ class Home:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file of mode 0600, whole or not at all. Raises OSError."""
+    """Write a file of mode 0600, whole or not at all, also where the machine then loses power. Raises OSError."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text + "\n")
-    draft.replace(path)
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def read_secret(path: Path) -> bytes:
