@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ropeway.cli.app import app
+from ropeway.cluster.settings import AgentSettings
 from ropeway.cluster.ticket import Ticket
 from ropeway.transport.iroh.endpoint import NodeAddress
 
@@ -42,6 +43,35 @@ def test_tickets_that_are_none(ticket: str, tmp_path: Path) -> None:
     assert status == 2
     assert "ticket: " in said
     assert TICKET[8:30] not in said
+
+
+BROKEN = "\n  ".join((TICKET[:60], TICKET[60:130], TICKET[130:]))
+"""As a terminal or a mail breaks it into lines."""
+
+
+@pytest.mark.parametrize("said", [TICKET, BROKEN, f"{BROKEN}\r\n\r\nregards\n", TICKET.upper() + "\nregards"])
+def test_a_ticket_is_taken_however_it_is_broken(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[AgentSettings] = []
+    monkeypatch.setattr("ropeway.cli.up._be_a_node", lambda settings, **_: found.append(settings))
+    home = ("--home", str(tmp_path / "new"))
+    assert CliRunner().invoke(app, ["node", "-", *home], input=said).exit_code == 0
+    if "regards" not in said:
+        (tmp_path / "ticket.txt").write_text(f"\n{said}\n")
+        assert run("node", str(tmp_path / "ticket.txt"), *home)[0] == 0
+        monkeypatch.setenv("ROPEWAY_TICKET", f" {said}\n")
+        assert run("node", *home)[0] == 0
+    assert {Ticket.parse(settings.ticket) for settings in found} == {Ticket.parse(TICKET)}
+
+
+@pytest.mark.parametrize("said", ["", "\n", "\n" + TICKET])
+def test_an_empty_line_is_no_ticket(said: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["node", "-", "--home", str(tmp_path / "new")], input=said)
+    assert result.exit_code == 2
+    assert "ticket: there is none in standard input" in result.stderr
+    (tmp_path / "empty").write_text("")
+    status, told = run("node", str(tmp_path / "empty"), "--home", str(tmp_path / "new"))
+    assert status == 2
+    assert "ticket: there is none in" in told
 
 
 def test_a_home_that_others_can_read(tmp_path: Path) -> None:

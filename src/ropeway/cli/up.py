@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ import typer
 from ropeway.cli import flags
 from ropeway.cluster.home import default_home
 from ropeway.cluster.settings import DEFAULT_RELAYS, AgentSettings
-from ropeway.cluster.ticket import MARK, Ticket, picture
+from ropeway.cluster.ticket import LONGEST, Ticket, is_ticket, picture
 
 Label = Annotated[str, typer.Option("--label", help="This node's name for people; the host's unless given.")]
 Bind = Annotated[
@@ -75,7 +76,7 @@ def node(
     """Join a cluster, and run stages for it until told to stop."""
     with flags.people(guarded=False):
         directory = home or default_home()
-        if ticket in sys.argv and ticket.lower().startswith(MARK):
+        if ticket in sys.argv and is_ticket(ticket):
             _start_without(ticket)
         settings = AgentSettings(
             str(directory), _read_ticket(ticket), False, label, _split(bind), relays, wan, memory_mb
@@ -112,14 +113,28 @@ def _be_a_node(settings: AgentSettings, *, show: bool, qr: bool) -> None:
 
 def _read_ticket(ticket: str) -> str:
     """The ticket itself. Raises ValueError."""
-    if ticket == "-":
-        return sys.stdin.readline()
-    if not ticket or ticket.lower().startswith(MARK):
+    if not ticket or is_ticket(ticket):
         return ticket
     try:
-        return Path(ticket).read_text()
+        text = _paste() if ticket == "-" else Path(ticket).read_text()
     except OSError as error:
         raise ValueError(f"ticket: neither a ticket nor a file that can be read ({error.strerror})") from None
+    if not text.strip():
+        raise ValueError(f"ticket: there is none in {'standard input' if ticket == '-' else ticket}")
+    return text
+
+
+def _paste() -> str:
+    """A ticket from standard input, where a terminal or a mail may have broken it into lines; an empty one ends it."""
+    text = ""
+    while len(text) <= LONGEST and (line := sys.stdin.readline()).strip():
+        text += line
+        with contextlib.suppress(ValueError):
+            Ticket.parse(text)
+            break
+        if sys.stdin.isatty():
+            typer.echo("ropeway: that is not all of a ticket; paste the rest, or press Enter", err=True)
+    return text
 
 
 def _start_without(ticket: str) -> None:

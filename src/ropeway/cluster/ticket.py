@@ -56,6 +56,11 @@ class Ticket:
         return cls(head[:KEY_BYTES], head[KEY_BYTES:].hex(), address)
 
 
+def is_ticket(text: str) -> bool:
+    """Whether a text looks like one, however it was broken into lines."""
+    return "".join(text.split()).lower().startswith(MARK)
+
+
 def picture(text: str) -> str:
     """The ticket as a QR code of half blocks, for a terminal; empty where `segno` is not installed."""
     try:
