@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ import pytest
 
 from api.fake_service import WAIT_S, FakeService
 from api.live import Answer, Live, serving
-from ropeway.api import open_listener, run_server
-from ropeway.api.balancer import Backend, Backends, Balancer
+from api.odd import EVENTS, OK, balanced, odd
+from ropeway.api.balancer import Backends
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +32,6 @@ class Front:
         body = {"model": "fake/tiny", "prompt": "hi", "stream": True}
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         return connection
-
-
-@contextlib.contextmanager
-def balanced(*ports: int) -> Iterator[tuple[int, Backends]]:
-    """The port of a balancer before servers at these ports."""
-    backends = Backends()
-    for number, port in enumerate(ports):
-        backends.put(Backend(f"replica {number}", "127.0.0.1", port))
-    listener = open_listener("127.0.0.1", 0, protected=False)
-    ready, stop = threading.Event(), threading.Event()
-    settings = {"on_ready": lambda _: ready.set(), "stop": stop, "drain_s": 0.0}
-    thread = threading.Thread(target=run_server, args=(Balancer(backends), listener), kwargs=settings)
-    thread.start()
-    try:
-        assert ready.wait(WAIT_S)
-        yield listener.getsockname()[1], backends
-    finally:
-        stop.set()
-        thread.join(WAIT_S)
-        listener.close()
-        assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +77,7 @@ def test_the_least_busy_is_asked(front: Front) -> None:
     front.one.service.release()
     assert b"[DONE]" in first.getresponse().read()
     first.close()
-    assert [backend.busy for backend in front.backends.all()] == [0, 0]
+    front.one.service.wait_for(lambda: not any(backend.busy for backend in front.backends.all()))
 
 
 def test_a_refusal_is_tried_on_another(front: Front) -> None:
@@ -135,49 +113,120 @@ def test_who_hangs_up_frees_its_slot(front: Front) -> None:
     front.one.service.wait_for(lambda: not front.one.service.running)
 
 
-@contextlib.contextmanager
-def odd_server(answer: bytes) -> Iterator[int]:
-    """A server that answers one connection so, whatever it is asked, and closes it."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                sock, _ = server.accept()
-                with sock:
-                    sock.recv(1 << 16)
-                    sock.sendall(answer)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join(WAIT_S)
+def ask(port: int, method: str = "GET", path: str = "/v1/models", body: object = None) -> Answer:
+    return Live(FakeService.__new__(FakeService), port).ask(method, path, body)
 
 
-EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+def test_who_hangs_up_before_there_is_a_reply_frees_its_slot(front: Front) -> None:
+    front.one.service.hold_after = 1
+    connection = http.client.HTTPConnection("127.0.0.1", front.door.port, timeout=WAIT_S)
+    body = json.dumps({"model": "fake/tiny", "prompt": "hi"})
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    front.one.service.wait_for(lambda: front.one.service.running == 1)
+    connection.close()
+    front.one.service.wait_for(lambda: not front.one.service.running)
 
 
-def ask(port: int) -> Answer:
-    return Live(FakeService.__new__(FakeService), port).ask("GET", "/v1/models")
+def test_replies_without_a_body(front: Front) -> None:
+    for path in ("/v1/models", "/"):
+        head = front.door.ask("HEAD", path)
+        assert (head.status, head.body) == (front.one.ask("HEAD", path).status, b"")
+    nothing = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 100\r\n\r\n"
+    with odd(nothing) as server, balanced(server.port) as (port, _):
+        assert ask(port).status == 304
 
 
-def test_a_stream_that_breaks_ends_by_an_error_event() -> None:
-    with odd_server(EVENTS + b'd\r\ndata: {"a":1}\r\n') as broken, balanced(broken) as (port, _):
-        events = ask(port).body.decode().split("\n\n")
-        assert "replica was lost" in json.loads(events[-2].rpartition("data: ")[2])["error"]["message"]
+def test_a_stream_that_breaks_ends_by_an_error_event_and_shows_no_half_one() -> None:
+    with (
+        odd(EVENTS + b'f\r\ndata: {"a":1}\n\n\r\n8\r\ndata: {"\r\n') as server,
+        balanced(server.port) as (port, _),
+    ):
+        whole, last = ask(port).events
+        assert whole == {"a": 1}
+        assert (last["error"]["type"], "replica was lost" in last["error"]["message"]) == ("ring_unavailable", True)
 
 
-def test_a_reply_that_breaks_is_no_reply() -> None:
-    whole = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{}"
-    with odd_server(whole) as broken, balanced(broken) as (port, _), pytest.raises(http.client.HTTPException):
-        ask(port)
+def test_a_reply_that_breaks_is_tried_on_another(front: Front) -> None:
+    half = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{}"
+    with odd(half) as server:
+        with balanced(server.port, front.other.port) as (port, _):
+            assert ask(port).json["object"] == "list"
+        with balanced(server.port) as (port, _):
+            assert ask(port).error["type"] == "ring_unavailable"
 
 
-@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 what\r\n\r\n"])
-def test_who_does_not_answer_is_passed_over(front: Front, answer: bytes) -> None:
-    with odd_server(answer) as broken, balanced(broken, front.other.port) as (port, _):
+BROKEN = {
+    "nothing": b"",
+    "another protocol": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "half a head": b"HTTP/1.1 200 OK\r\n",
+    "no status": b"HTTP/1.1 what\r\n\r\n",
+    "no reason": b"HTTP/1.1\r\n\r\n",
+    "an endless head": b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 40_000,
+    "no length": b"HTTP/1.1 200 OK\r\n\r\n{}",
+    "a length below zero": b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\n{}",
+    "a chunk below zero": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n",
+    "a chunk of no size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nwhat\r\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_who_does_not_answer_is_passed_over(front: Front, name: str) -> None:
+    with odd(BROKEN[name]) as server:
+        with balanced(server.port, front.other.port) as (port, _):
+            assert ask(port).status == 200
+        with balanced(server.port) as (port, _):
+            assert ask(port).status == 503
+
+
+def test_who_is_not_there_is_asked_no_more_until_it_was_seen_again(front: Front) -> None:
+    with odd(OK) as server:
+        pass
+    with balanced(server.port, front.other.port) as (port, backends):
         assert ask(port).status == 200
-    with balanced(broken, front.other.port) as (port, _):  # nobody listens there any more
+        assert [backend.ready for backend in backends.all()] == [False, True]
+
+
+def test_what_only_announces_a_reply_is_none() -> None:
+    with odd(b"HTTP/1.1 100 Continue\r\n\r\n" + OK) as server, balanced(server.port) as (port, _):
+        assert ask(port).json == {}
+
+
+def test_who_hangs_is_asked_no_more_once_it_is_taken_out(front: Front) -> None:
+    with odd(b"", hold=True) as server, balanced(server.port, front.other.port) as (port, backends):
+        hung = backends.all()[0]
+
+        def take_out() -> None:
+            server.asked.wait(WAIT_S)
+            backends.take_out(hung, "it hangs")
+
+        taker = threading.Thread(target=take_out)
+        taker.start()
         assert ask(port).status == 200
-    with odd_server(answer) as broken, balanced(broken) as (port, _):
-        assert ask(port).status == 503
+        taker.join()
+        assert server.hung_up.wait(WAIT_S)
+
+
+def test_a_stream_ends_when_its_replica_is_taken_out() -> None:
+    with odd(EVENTS + b'f\r\ndata: {"a":1}\n\n\r\n', hold=True) as server, balanced(server.port) as (port, backends):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)) as connection:
+            connection.request("GET", "/v1/models")
+            reply = connection.getresponse()
+            assert reply.readline() == b'data: {"a":1}\n'
+            backends.take_out(backends.all()[0], "its cable was pulled")
+            assert (
+                "its cable was pulled" in json.loads(reply.read().strip().removeprefix(b"data: "))["error"]["message"]
+            )
+        assert server.hung_up.wait(WAIT_S)
+        assert "its cable was pulled" in ask(port).error["message"]
+
+
+def test_a_slow_client_slows_its_replica_down() -> None:
+    with (
+        odd(EVENTS, flood=True) as server,
+        balanced(server.port) as (port, _),
+        contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)) as connection,
+    ):
+        connection.request("GET", "/v1/models")
+        connection.getresponse()
+        assert server.blocked.wait(6 * WAIT_S), "what nobody reads is being kept somewhere"
+        assert server.sent < 64 << 20

@@ -1,7 +1,8 @@
 """One address before several replicas: the least busy one answers, and a refusal is tried on another in time.
 
-Pure ASGI over plain HTTP/1.1 connections, one a request. Replicas check keys and bodies themselves; here nothing is
-known of the API but that 503 means "not here, not now", and what ends a stream of events.
+Pure ASGI. Requests are judged here, as one replica would (Host, key, size), so that replicas need nobody's key but our
+own; of their API no more is known than that 503 means "not here, not now", and what ends a stream of events. A reply
+that is no stream of events is read whole before it is passed on, so a client never gets a part of one.
 """
 
 from __future__ import annotations
@@ -9,24 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from pydantic_core import to_json
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ropeway.api.errors import ApiError, ring_unavailable
+from ropeway.api.guard import judge
+from ropeway.api.onward import Header, Lost, Reply, Request, ask, dial, end_to_end
+from ropeway.api.settings import Settings
 
-BODY_BYTES: Final = 64 << 20
-"""Largest request that is passed on."""
-HEAD_BYTES: Final = 64 << 10
-CONNECT_S: Final = 3.0
-PIECE_BYTES: Final = 64 << 10
+REPLY_BYTES: Final = 64 << 20
+"""Largest reply that is passed on, and largest event of a stream."""
 RETRY_S: Final = 2
-_HOP: Final = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"te", b"trailer", b"upgrade", b"host"})
-"""Headers that belong to one connection, and the host, which is the replica's."""
 _REFUSED: Final = 503
+_EVENT_END: Final = b"\n\n"
 
 
 @dataclass(eq=False, slots=True)
@@ -37,11 +37,13 @@ class Backend:
     host: str
     port: int
     ready: bool = True
+    key: str = field(default="", repr=False)
+    """The API key that it asks for."""
     busy: int = 0
-
-
-class Lost(ConnectionError):
-    """A replica's connection broke, or it does not speak HTTP."""
+    gone: str = ""
+    """Why it was taken out."""
+    cuts: set[Callable[[], object]] = field(default_factory=set, repr=False)
+    """What breaks its connections, from any thread."""
 
 
 class Backends:
@@ -59,11 +61,14 @@ class Backends:
             self._all.append(backend)
 
     def take_out(self, backend: Backend, why: str) -> None:
-        """A replica has gone."""
+        """A replica has gone, and what it has of us ends: a machine that is cut off says nothing by itself."""
         with self._lock:
-            self.missing = why
+            self.missing = backend.gone = why
             if backend in self._all:
                 self._all.remove(backend)
+            for cut in backend.cuts:
+                with contextlib.suppress(RuntimeError):  # the event loop has ended, and the connection with it
+                    cut()
 
     def all(self) -> list[Backend]:
         """Every replica."""
@@ -84,155 +89,129 @@ class Backends:
         with self._lock:
             backend.busy -= 1
 
-
-@dataclass(slots=True)
-class _Reply:
-    """A replica's answer, whose body is still to be read."""
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    events: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        kinds = [value for name, value in self.headers if name == b"content-type"]
-        self.events = bool(kinds) and kinds[0].startswith(b"text/event-stream")
-
-    def header(self, name: bytes) -> bytes:
-        """One header, or nothing."""
-        return next((value for known, value in self.headers if known == name), b"")
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises Lost where it is cut short."""
+    @contextlib.contextmanager
+    def breaking(self, backend: Backend, cut: Callable[[], object]) -> Iterator[None]:
+        """Have `cut` called when the replica is taken out. Raises Lost where it has been."""
+        with self._lock:
+            if backend.gone:
+                raise Lost(backend.gone)
+            backend.cuts.add(cut)
         try:
-            if self.header(b"transfer-encoding").lower() == b"chunked":
-                while size := int((await self.reader.readuntil(b"\r\n")).split(b";")[0], 16):
-                    yield (await self.reader.readexactly(size + 2))[:-2]
-                return
-            left = int(self.header(b"content-length") or -1)
-            while left and (piece := await self.reader.read(PIECE_BYTES if left < 0 else min(left, PIECE_BYTES))):
-                left -= len(piece) if left > 0 else 0
-                yield piece
-            if left > 0:
-                raise Lost("its reply was cut short")
-        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise Lost(f"its reply was cut short: {error!r}") from None
+            yield
+        finally:
+            with self._lock:
+                backend.cuts.discard(cut)
 
 
 class Balancer:
-    """The ASGI application before `backends`."""
+    """The ASGI application before `backends`. `context` bounds what a body may be, with the settings."""
 
-    def __init__(self, backends: Backends) -> None:
+    def __init__(self, backends: Backends, settings: Settings, context: int) -> None:
         self._backends = backends
+        self._settings = settings
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
-        if scope["path"] == "/health":
-            await _say(send, 200, {"status": "alive"})
-            return
         try:
-            if scope["path"] == "/ready":
+            body = await judge(scope, receive, self._settings, self._context)
+            if scope["path"] == "/health":
+                await _say(send, 200, _JSON, to_json({"status": "alive"}))
+            elif scope["path"] == "/ready":
                 await self._ready(send)
             else:
-                await self._pass_on(scope, await _read_body(receive), receive, send)
+                await _until_hangup(receive, self._pass_on(Request.of(scope, body, [b"authorization"]), send))
         except ApiError as error:
-            response: ASGIApp = error.response()
-            await response(scope, receive, send)
+            await error.response()(scope, receive, send)
 
     async def _ready(self, send: Send) -> None:
-        backends = self._backends.all()
-        ready = [backend.name for backend in backends if backend.ready]
+        ready = [backend.name for backend in self._backends.all() if backend.ready]
         if not ready:
             raise ring_unavailable(f"No replica is ready: {self._backends.missing}", RETRY_S)
-        await _say(send, 200, {"status": "ready", "replicas": ready})
+        await _say(send, 200, _JSON, to_json({"status": "ready", "replicas": ready}))
 
-    async def _pass_on(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    async def _pass_on(self, request: Request, send: Send) -> None:
         """Try replicas until one answers with something else than 503, and give its answer. Raises ApiError."""
         tried: set[Backend] = set()
-        refusal: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None
+        refusal: tuple[list[Header], bytes] | None = None
         why = self._backends.missing
         while (backend := self._backends.choose(tried)) is not None:
             tried.add(backend)
             try:
-                reply = await _ask(backend, scope, body)
-                try:
-                    if reply.status == _REFUSED:
-                        refusal = reply.status, reply.headers, b"".join([piece async for piece in reply.pieces()])
-                        continue
-                    await _give(reply, receive, send)
-                    return
-                finally:
-                    reply.writer.close()
+                async with self._asked(backend, request) as reply:
+                    if reply.events and reply.status != _REFUSED:
+                        await _give_events(backend, reply, send)
+                        return
+                    content = await reply.whole(REPLY_BYTES)
+                if reply.status == _REFUSED:
+                    refusal = reply.headers, content
+                    continue
+                headers = end_to_end(reply.headers, [b"date"])
+                await _say(send, reply.status, headers, None if reply.bodiless else content)
+                return
             except Lost as error:
-                why = f"{backend.name}: {error}"
+                why = f"{backend.name}: {backend.gone or error}"
             finally:
                 self._backends.release(backend)
         if refusal is None:
             raise ring_unavailable(f"No replica can answer: {why}", RETRY_S)
-        status, headers, content = refusal
-        await send({"type": "http.response.start", "status": status, "headers": _end_to_end(headers, len(content))})
-        await send({"type": "http.response.body", "body": content})
+        await _say(send, _REFUSED, end_to_end(refusal[0], [b"date"]), refusal[1])
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, backend: Backend, request: Request) -> AsyncIterator[Reply]:
+        """The replica's reply, until the replica is taken out. Raises Lost."""
+        try:
+            streams = await dial(backend.host, backend.port)
+        except Lost:
+            backend.ready = False  # until its owner has seen it again
+            raise
+        abort, loop = streams[1].transport.abort, asyncio.get_running_loop()
+        key = [(b"authorization", b"Bearer " + backend.key.encode())] if backend.key else []
+        try:
+            with self._backends.breaking(backend, lambda: loop.call_soon_threadsafe(abort)):
+                yield await ask(request, streams, f"{backend.host}:{backend.port}", key)
+        finally:
+            abort()  # whatever is still on its way: nobody reads it
 
 
-async def _ask(backend: Backend, scope: Scope, body: bytes) -> _Reply:
-    """Send a request; the reply once its head is there. Raises Lost."""
-    try:
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(backend.host, backend.port, limit=HEAD_BYTES), CONNECT_S
-        )
-    except (OSError, TimeoutError) as error:
-        raise Lost(f"it cannot be reached: {error}") from None
-    try:
-        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-        lines = [scope["method"].encode() + b" " + target + b" HTTP/1.1"]
-        lines.append(f"host: {backend.host}:{backend.port}".encode())
-        lines += [name + b": " + value for name, value in scope["headers"] if name not in {*_HOP, b"content-length"}]
-        lines += [b"content-length: %d" % len(body), b"connection: close", b"", b""]
-        writer.write(b"\r\n".join(lines) + body)
-        await writer.drain()
-        return _Reply(*_head(await reader.readuntil(b"\r\n\r\n")), reader, writer)
-    except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        writer.close()
-        raise Lost(f"it did not answer: {error!r}") from None
-    except BaseException:
-        writer.close()
-        raise
+_JSON: Final[list[Header]] = [(b"content-type", b"application/json")]
 
 
-def _head(raw: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
-    """Status and headers. Raises ValueError."""
-    first, *lines = raw[:-4].split(b"\r\n")
-    version, status, *_ = first.split(b" ", 2)
-    if not version.startswith(b"HTTP/1."):
-        raise ValueError("it does not speak HTTP/1.1")
-    headers = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
-    return int(status), headers
-
-
-async def _give(reply: _Reply, receive: Receive, send: Send) -> None:
-    """Pass a reply on as it comes, until its client hangs up; a stream of events that breaks ends by an error event."""
-    length = reply.header(b"content-length")
-    headers = _end_to_end(reply.headers, int(length) if length else None)
+async def _give_events(backend: Backend, reply: Reply, send: Send) -> None:
+    """Pass a stream on by whole events; one that breaks ends by an error event, and without [DONE]."""
+    headers = end_to_end(reply.headers, [b"date"])
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    gone = asyncio.ensure_future(_hung_up(receive))
-    gone.add_done_callback(lambda _: reply.writer.close())
+    held = bytearray()
     try:
         async for piece in reply.pieces():
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+            held += piece
+            if end := held.rfind(_EVENT_END, max(0, len(held) - len(piece) - 1)) + 1:
+                whole = bytes(held[: end + 1])
+                del held[: end + 1]
+                await send({"type": "http.response.body", "body": whole, "more_body": True})
+            elif len(held) > REPLY_BYTES:
+                raise Lost(f"an event is larger than {REPLY_BYTES} bytes")
+        last = bytes(held)
     except Lost as error:
-        if gone.done():
-            return
-        if not reply.events:
-            raise  # the server closes the connection: no client takes this for a whole reply
-        last = b"data: " + to_json(ring_unavailable(f"The replica was lost: {error}").body()) + b"\n\n"
-        await send({"type": "http.response.body", "body": last})
+        lost = ring_unavailable(f"The replica was lost: {backend.name}: {backend.gone or error}")
+        last = b"data: " + to_json(lost.body()) + _EVENT_END
+    await send({"type": "http.response.body", "body": last})
+
+
+async def _until_hangup(receive: Receive, work: Coroutine[None, None, None]) -> None:
+    """Do `work`, until the client hangs up; then nobody waits for it any more, and its replica hears of that."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
     finally:
-        gone.cancel()
+        for one in (task, gone):
+            one.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
 
 
 async def _hung_up(receive: Receive) -> None:
@@ -240,28 +219,9 @@ async def _hung_up(receive: Receive) -> None:
         pass
 
 
-def _end_to_end(headers: list[tuple[bytes, bytes]], length: int | None) -> list[tuple[bytes, bytes]]:
-    kept = [(name, value) for name, value in headers if name not in _HOP and name != b"content-length"]
-    return kept if length is None else [*kept, (b"content-length", b"%d" % length)]
-
-
-async def _read_body(receive: Receive) -> bytes:
-    body = bytearray()
-    more = True
-    while more:
-        message: Message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ApiError(400, "invalid_request_error", "The request was cut short.")
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > BODY_BYTES:
-            raise ApiError(413, "invalid_request_error", f"A request has at most {BODY_BYTES} bytes.")
-    return bytes(body)
-
-
-async def _say(send: Send, status: int, value: dict[str, object]) -> None:
-    content = to_json(value)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
-    with contextlib.suppress(OSError):
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+async def _say(send: Send, status: int, headers: list[Header], content: bytes | None) -> None:
+    """A whole reply; None is the content of one that has no body by its nature."""
+    if content is not None:
+        headers = [*headers, (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content or b""})

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ropeway.api.errors import ApiError
 from ropeway.api.front import Front
-from ropeway.api.settings import digest
+from ropeway.api.settings import Settings, digest
 
 KEYED: Final = ("/v1/", "/tokenize", "/detokenize", "/metrics")
 """Paths that need the key where there is one; the page, its probes and the document of the API do not."""
@@ -56,7 +56,7 @@ class Guard:
 
         self._front.metrics.in_flight.inc()
         try:
-            body = await self._judge(scope, receive)
+            body = await judge(scope, receive, self._front.settings, self._front.service.context)
         except ApiError as error:
             await error.response()(scope, receive, answer)
         else:
@@ -67,15 +67,16 @@ class Guard:
             self._front.metrics.requests.labels(route, str(status)).inc()
             self._front.metrics.request_s.labels(route).observe(time.monotonic() - started)
 
-    async def _judge(self, scope: Scope, receive: Receive) -> bytes:
-        """The request's body, once all is well with the request. Raises ApiError."""
-        settings, headers = self._front.settings, Headers(scope=scope)
-        _check_host(headers.get("host", ""), settings.hosts)
-        if settings.api_keys and scope["path"].startswith(KEYED):
-            _check_key(headers.get("authorization", ""), settings.api_keys)
-        if scope["method"] != "POST":
-            return b""
-        return await _body(headers, receive, settings.body_limit(self._front.service.context), settings.body_timeout_s)
+
+async def judge(scope: Scope, receive: Receive, settings: Settings, context: int) -> bytes:
+    """A request's body, once all is well with the request. Raises ApiError."""
+    headers = Headers(scope=scope)
+    _check_host(headers.get("host", ""), settings.hosts)
+    if settings.api_keys and scope["path"].startswith(KEYED):
+        _check_key(headers.get("authorization", ""), settings.api_keys)
+    if scope["method"] != "POST":
+        return b""
+    return await _body(headers, receive, settings.body_limit(context), settings.body_timeout_s)
 
 
 def _check_host(host: str, allowed: frozenset[str] | None) -> None:

@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropeway.cli import flags
-from ropeway.cli.serve_ray import serve_on_ray
+from ropeway.cli.serve_ray import OnRay, serve_on_ray
 from ropeway.cli.session import place_local, place_ring, ring_setup
 from ropeway.launch.drafting import DraftOptions, check_draft
 from ropeway.launch.fetching import place_rank
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.placing import place_options
+from ropeway.launch.rank import RankSetup
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
+from ropeway.launch.ray_nodes import Demand
 from ropeway.launch.replica import Opener, Replica
 from ropeway.launch.replica_options import LONGEST_PAUSE_S, ReplicaOptions
 from ropeway.launch.signals import Interrupted
 from ropeway.transport import Ring
 from ropeway.types import SamplerAt
-from ropeway.verify.evidence import certified_id
+from ropeway.verify.evidence import certified
 
 if TYPE_CHECKING:
     from ropeway.launch.cluster import ClusterOpener
@@ -98,6 +100,10 @@ def serve(
         int, typer.Option("--replicas", min=1, help="With --on ray: rings behind this address, the least busy answers.")
     ] = 1,
     ray_address: Annotated[str, typer.Option("--ray-address", help="The Ray cluster; auto: the one here.")] = "auto",
+    ray_cpus: Annotated[
+        float,
+        typer.Option("--ray-cpus", min=0, help="CPUs that each rank asks Ray for; 0: all that its node has free."),
+    ] = 0.0,
     ray_gpus: Annotated[float, typer.Option("--ray-gpus", min=0, help="GPUs that each rank asks Ray for.")] = 0.0,
     place: flags.Place = "",
     goal: flags.GoalOption = "decode",
@@ -121,8 +127,10 @@ def serve(
     with flags.people(guarded=False):
         if on not in ("", "ray"):
             raise ValueError(f"on: {on!r} is not ray")
-        if on and (cluster or ring or key or listen or place or draft != "none" or resume is not Resume.OFF):
-            raise ValueError("on: a ring on Ray takes no flags of other rings, and neither --draft nor --resume")
+        if on and (cluster or ring or key or listen or place or home):
+            raise ValueError("on: a ring on Ray takes no flags of other rings")
+        if on and (draft != "none" or resume is not Resume.OFF or certificate or certificate_key):
+            raise ValueError("on: a ring on Ray cannot have --draft, --resume or --certificate yet")
         if replicas > 1 and not on:
             raise ValueError("replicas: several rings behind one address are for --on ray")
         if cluster and (ring or key or listen or place):
@@ -147,19 +155,12 @@ def serve(
             invariant,
             worker_cmd,
         )
+        names = None if keys or no_auth else LOOPBACK_NAMES
         if on:
             given = ("--queue", str(queue), "--cache-mb", str(cache_mb), "--groups", str(groups), "--drain", str(drain))
-            serve_on_ray(
-                options,
-                listener,
-                host,
-                replicas=replicas,
-                address=ray_address,
-                gpus=ray_gpus,
-                serving=(*given, *(("--model-id", model_id) if model_id else ())),
-                api_key=api_key,
-                drain_s=drain,
-            )
+            named = ("--model-id", model_id) if model_id else ()
+            ray = OnRay(replicas, ray_address, Demand(ray_cpus, ray_gpus), (*given, *named))
+            serve_on_ray(options, ray, listener, host, keys=keys, names=names, drain_s=drain)
             return
         plan = None
         if place:
@@ -188,11 +189,10 @@ def serve(
         )
         if over is not None:
             over.on_drain = lambda node: replica.place_again(f"{node} is being drained: placing again without it")
-        names = None if keys or no_auth else LOOPBACK_NAMES
-        certified = "", ""
+        told = "", ""
         if certificate is not None:
-            certified = certified_id(certificate, certificate_key or key, placement), replica.fingerprint
-        app = create_app(replica, Settings(keys, names, certificate=certified[0], certified=certified[1]))
+            told = certified(certificate, certificate_key or key, placement)
+        app = create_app(replica, Settings(keys, names, certificate=told[0], certified=told[1]))
         replica.start()
         draining = threading.Thread(target=replica.drain, args=(drain,), name="drain", daemon=True)
         try:
@@ -219,9 +219,9 @@ def _over_cluster(options: Options, home: Path | None) -> ClusterOpener:
 class _Opener:
     """Brings the ring up, each time anew."""
 
-    def __init__(self, placement: Placement, ring: str | None, key: Path | None, listen: str | None) -> None:
+    def __init__(self, placement: Placement, setup: RankSetup | None) -> None:
         self._placement = placement
-        self._setup = None if ring is None else ring_setup(0, ring, key, listen)
+        self._setup = setup
 
     def __call__(self, begun: Callable[[Ring], None]) -> AbstractContextManager[Rank0]:
         if self._setup is None:
@@ -230,8 +230,6 @@ class _Opener:
 
 
 def _ring(options: Options, ring: str | None, key: Path | None, listen: str | None) -> tuple[Placement, Opener]:
-    if ring is None:
-        placement = place_local(options, key, listen)
-    else:
-        placement = place_ring(options, ring_setup(0, ring, key, listen))
-    return placement, _Opener(placement, ring, key, listen)
+    setup = None if ring is None else ring_setup(0, ring, key, listen)
+    placement = place_local(options, key, listen) if setup is None else place_ring(options, setup)
+    return placement, _Opener(placement, setup)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 from collections import deque
-from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 TAIL_LINES: Final = 20
+LINE_BYTES: Final = 4096
 
 
 class RankHost:
@@ -21,7 +22,6 @@ class RankHost:
         self._address = address
         self._reserved: list[socket.socket] = []
         self._process: subprocess.Popen[bytes] | None = None
-        self._directory = tempfile.TemporaryDirectory(prefix="ropeway-")
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
 
     def reserve(self) -> str:
@@ -31,32 +31,46 @@ class RankHost:
         return f"{self._address}:{sock.getsockname()[1]}"
 
     def start(self, arguments: list[str], secrets: dict[str, str]) -> None:
-        """Run `ropeway ARGUMENTS`. `secrets` are put into files of mode 0600, whose names stand for `{NAME}`."""
-        paths = {}
-        for name, text in secrets.items():
-            path = Path(self._directory.name) / name
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(text + "\n")
-            paths[name] = str(path)
-        words = [paths.get(word.strip("{}"), word) if word.startswith("{") else word for word in arguments]
-        for sock in self._reserved:
-            sock.close()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "ropeway.launch.tether", sys.executable, "-m", "ropeway", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        """Run `ropeway ARGUMENTS`. `{NAME}` stands for a file with what `secrets` has of that name.
+
+        Such a file has no name of its own, so nobody else can open it, and nothing of it is left however we end.
+        """
+        with contextlib.ExitStack() as stack:
+            files = {name: stack.enter_context(_file_of(text)) for name, text in secrets.items()}
+            paths = {f"{{{name}}}": f"/dev/fd/{file.fileno()}" for name, file in files.items()}
+            for sock in self._reserved:
+                sock.close()
+            command = (sys.executable, "-m", "ropeway", *(paths.get(word, word) for word in arguments))
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "ropeway.launch.tether", *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[file.fileno() for file in files.values()],
+            )
 
     def wait(self) -> tuple[int, str]:
         """Its exit status, once it has ended, and what it said last."""
         assert self._process is not None
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        stream = self._process.stderr
+        assert stream is not None
+        for line in iter(lambda: stream.readline(LINE_BYTES), b""):
+            with contextlib.suppress(OSError):
+                os.write(2, line)  # into Ray's log of this node
             self._tail.append(line.decode(errors="replace").strip())
         return self._process.wait(), next((line for line in reversed(self._tail) if line), "")
 
     def stop(self) -> None:
         """End it: its tether's end is enough."""
         if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+
+def _file_of(text: str) -> IO[str]:
+    """A file of mode 0600 without a name."""
+    file = tempfile.TemporaryFile("w+")  # noqa: SIM115 (whoever asked closes it)
+    file.write(text + "\n")
+    file.flush()
+    file.seek(0)
+    return file
