@@ -117,9 +117,11 @@ def contestants(config: EngineConfig) -> dict[str, Callable[[], Whole]]:
         return found
     from ropeway.engines.torch.engine import TorchEngine
 
-    def torch(dtype: str, *, invariant: bool = False, **flags: bool) -> Callable[[], Whole]:
+    def torch(
+        dtype: str, *, invariant: bool = False, pack: bool = True, four_bit: bool = True, compact: bool = True
+    ) -> Callable[[], Whole]:
         chosen = dataclasses.replace(config, dtype=dtype, boundary=None, invariant=invariant)
-        return lambda: EngineWhole(TorchEngine(chosen, **flags))
+        return lambda: EngineWhole(TorchEngine(chosen, pack=pack, four_bit=four_bit, compact=compact))
 
     found["torch, 4 bits kept"] = torch("bf16")
     found["torch, 4 bits kept, library's layers"] = torch("bf16", compact=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ropeway.engines.rows import convert_rows, from_f32, to_f32
+from ropeway.engines.rows import convert_rows, from_f32, side_by_side, to_f32
 from ropeway.types import RowDtype
 
 
@@ -35,3 +35,9 @@ def test_the_same_dtype_is_left_alone() -> None:
     rows = memoryview(bytearray(8))
     assert convert_rows(rows, RowDtype.F32, RowDtype.F32) is rows
     assert len(convert_rows(rows, RowDtype.F32, RowDtype.F16)) == 4
+
+
+def test_a_row_s_planes_side_by_side() -> None:
+    rows = memoryview(b"a1a2a3b1b2b3")
+    assert bytes(side_by_side(rows, 3, 2)) == b"a1b1a2b2a3b3"
+    assert side_by_side(rows, 6, 1) is rows

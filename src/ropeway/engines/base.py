@@ -166,7 +166,7 @@ class NextTokenHead(Protocol):
 
     def take(self, slot: int, rows: bytes, tokens: list[int]) -> tuple[int, float]:
         """Take in a slot's next rows of the last layer with the tokens that follow each: the likeliest token behind
-        the last of them, and its probability."""
+        the last of them, and its probability. Row after row, a row's planes side by side."""
         ...
 
     def go_on(self, slot: int, token: int) -> tuple[int, float]:

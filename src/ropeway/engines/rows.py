@@ -16,6 +16,13 @@ def convert_rows(rows: bytes | memoryview, given: RowDtype, wanted: RowDtype) ->
     return from_f32(to_f32(rows, given), wanted)
 
 
+def side_by_side(rows: memoryview, count: int, planes: int) -> memoryview:
+    """`count` rows, plane after plane as they cross a boundary, as row after row with a row's planes side by side."""
+    if planes == 1:
+        return rows
+    return memoryview(np.frombuffer(rows, np.uint8).reshape(planes, count, -1).transpose(1, 0, 2).tobytes())
+
+
 def to_f32(rows: bytes | memoryview, given: RowDtype) -> npt.NDArray[np.float32]:
     """The values as f32, flat. f16 and bf16 values are f32 values too."""
     if given is RowDtype.BF16:

@@ -66,8 +66,6 @@ def check_draft(options: DraftOptions, placement: Placement) -> None:
         raise ValueError("draft: --sampler last returns one token a stream and verifies none; use --sampler first")
     if options.kind is DraftKind.MTP and placement.layout.world == 1:
         raise ValueError("draft: mtp reads the rows that come back to rank 0; it needs two stages or more")
-    if options.kind is DraftKind.MTP and placement.layout.boundary.planes > 1:
-        raise ValueError("draft: mtp reads rows of one plane, which this model has not")
     if options.kind is DraftKind.MODEL:
         if format_of(placement.path) is not Format.GGUF:
             raise ValueError("draft: a small GGUF drafts for a GGUF alone; use --draft ngram")

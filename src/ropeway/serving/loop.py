@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from ropeway.engines.base import Logits
+from ropeway.engines.rows import side_by_side
 from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.rounds import Scheduled, Wanted
 from ropeway.serving.scheduler import Committed, Scheduler
@@ -231,9 +232,10 @@ class Loop:
         under_way.unread -= 1 if under_way.every else len(under_way.work.parts)
 
     def _share_rows(self, under_way: UnderWay, rows: memoryview, count: int) -> None:
-        """Give the next returned rows to a drafter that reads them (one plane a row)."""
+        """Give the next returned rows to a drafter that reads them."""
         if self._drafting is None or not self._drafting.needs_rows:
             return
+        rows = side_by_side(rows, count, self._stage.engine.boundary.planes)
         at, stop, size = under_way.taken, under_way.taken + count, self._stage.row_bytes
         for wanted in under_way.scheduled.wanted:
             first, end = max(wanted.row, at), min(wanted.row + wanted.rows, stop)

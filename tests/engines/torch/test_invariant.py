@@ -75,6 +75,7 @@ def replies(
     return [chooser.rows[number] for number in range(len(lengths))]
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_company_drafts_and_threads_change_no_bit(tmp_path: Path, family: str) -> None:
     path = write_model(tmp_path, family, torch.bfloat16)

@@ -1,4 +1,5 @@
-"""A long run of the two families with states and planes: split equal to whole, the states too, at chosen positions."""
+"""The two families with states and planes: a long run, split equal to whole, the states too, at chosen positions; and
+the states right after every rollback."""
 
 from __future__ import annotations
 
@@ -51,3 +52,22 @@ def test_2000_prompt_tokens_and_128_steps(tmp_path: Path, family: str) -> None:
             found = states(split)
             assert found == states(whole), f"states at {at}"
             assert len(found) >= 2 * 4
+
+
+@pytest.mark.parametrize("cuts", [(3,), (2, 4)], ids=["two", "three"])
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen4_exp"])
+def test_states_right_after_every_rollback(tmp_path: Path, family: str, cuts: tuple[int, ...]) -> None:
+    """Rounds of a token and three guesses, of which so many come true: what is left is as if none had been guessed."""
+    config = config_of(write_model(tmp_path, family, torch.bfloat16), LAYERS, invariant=True)
+    drafted, plain = Stages(config, cuts), Stages(config, (), chain=True)
+    tokens, at = prompt(1, 120), 58
+    for model in (drafted, plain):
+        model.forward([Span(0, 0, at)], tokens[:at], [at - 1])
+    for right in (0, 1, 3, 2, 0, 0, 3, 1, 2, 3, 0, 2):
+        wrong = [(token + 1) % 320 for token in tokens[at + 1 + right : at + 4]]
+        drafted.forward([Span(0, at, 4)], [*tokens[at : at + 1 + right], *wrong], range(4))
+        drafted.keep(0, at + 1 + right)
+        for step in range(at, at + 1 + right):
+            plain.forward([Span(0, step, 1)], [tokens[step]], [0])
+        at += 1 + right
+        assert states(drafted) == states(plain), f"states at {at}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,17 @@ pytest.importorskip("transformers", reason="transformers (extra torch) is not in
 import torch
 from safetensors.torch import load_file
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qwen3_5RMSNorm
+from transformers.models.qwen4_exp.modeling_qwen4_exp import (
+    Qwen4ExpTextDecoderLayer,
+    Qwen4ExpTextGatedResidual,
+    Qwen4ExpTextRMSNorm,
+)
 
 from engines.torch.stages import prompt
 from engines.torch.test_invariant import Chooser
 from engines.torch.tiny_models import FAMILIES, load_model, write_model, write_next_token_head
 from ropeway.engines.base import Span
+from ropeway.engines.rows import side_by_side
 from ropeway.engines.torch.engine import TorchEngine
 from ropeway.launch.drafting import DraftKind, DraftOptions, check_draft, open_drafting
 from ropeway.launch.placement import Options, place
@@ -33,17 +40,20 @@ STEPS = 24
 PROMPTS = [tuple(prompt(1, 70)), tuple(prompt(2, 9)) * 6, (5, 6, 7)]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = write_model(tmp_path_factory.mktemp("mtp") / "tiny", "qwen3_5", torch.bfloat16)
-    write_next_token_head(path, "qwen3_5", torch.bfloat16)
+def write(path: Path, family: str) -> Path:
+    write_model(path, family, torch.bfloat16)
+    write_next_token_head(path, family, torch.bfloat16)
     return path
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def rank0(request: pytest.FixtureRequest, model: Path) -> Iterator[Rank0]:
+@pytest.fixture(
+    scope="module", params=[("qwen3_5", 2), ("qwen3_5", 3), ("qwen4_exp", 3)], ids=lambda p: f"{p[0]}-{p[1]}"
+)
+def rank0(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank0]:
+    family, stages = request.param
+    path = write(tmp_path_factory.mktemp("mtp") / "tiny", family)
     options = Options(
-        str(model), stages=request.param, context=256, parallel=3, chunk=64, threads=1, device="cpu", invariant=True
+        str(path), stages=stages, context=256, parallel=3, chunk=64, threads=1, device="cpu", invariant=True
     )
     with open_local(place(options)) as opened:
         yield opened
@@ -101,44 +111,85 @@ def test_the_same_bits_as_without(rank0: Rank0) -> None:
             assert drafting.figures.guesses or kind is DraftKind.NGRAM
 
 
-def test_the_head_s_guesses_are_those_of_the_model_s_own_rows(model: Path) -> None:
-    """Its first guess, worked out by hand from the same weights with transformers' own modules."""
-    config = place(Options(str(model), 1, threads=1, device="cpu")).whole_config()
-    engine = TorchEngine(config, pack=False)
-    engine.load()
-    head = engine.next_token_head()
-    whole, weights = load_model(model, "qwen3_5"), load_file(model / "model-mtp.safetensors")
-    tokens = prompt(3, 12)
-    with torch.inference_mode():
-        # hidden_states has the embeddings, then the layers' outputs, the last of them behind the final norm.
-        inside = whole.model.embed_tokens(torch.tensor([tokens]))
-        size = engine.boundary.row_bytes()
-        rows = bytearray(size * len(tokens))
-        engine.embed(tokens, memoryview(rows))
+class Rows:
+    """A whole model's rows of a text, and what transformers' own model says of it."""
+
+    def __init__(self, path: Path, family: str) -> None:
+        self.engine = TorchEngine(place(Options(str(path), 1, threads=1, device="cpu")).whole_config(), pack=False)
+        self.engine.load()
+        self.tokens = prompt(3, 12)
+        boundary, count = self.engine.boundary, len(self.tokens)
+        rows = bytearray(boundary.row_bytes() * count)
+        self.engine.embed(self.tokens, memoryview(rows))
+        self.engine.take_tokens(self.tokens)
         out = memoryview(bytearray(len(rows)))
-        engine.forward([Span(0, 0, len(tokens))], memoryview(rows), out)
-        token, share = head.take(0, bytes(out[: size * 11]), tokens[1:])
-        normed = whole.model(torch.tensor([tokens])).last_hidden_state[:, :11]
-        own = FAMILIES["qwen3_5"]()
-        own.layer_types, own._attn_implementation = ["full_attention"], "sdpa"
-        layer = Qwen3_5DecoderLayer(own, 0).to(torch.bfloat16)
-        names = {name.removeprefix("mtp.layers.0."): value for name, value in weights.items() if ".layers.0." in name}
-        layer.load_state_dict(names)
+        self.engine.forward([Span(0, 0, count)], memoryview(rows), out)
+        self.taken = bytes(side_by_side(out, count, boundary.planes)[: boundary.row_bytes() * 11])
+        self.whole, self.weights = load_model(path, family), load_file(path / "model-mtp.safetensors")
+        self.embedded = self.whole.model.embed_tokens(torch.tensor([self.tokens]))[:, 1:]
 
-        def norm(name: str, values: torch.Tensor) -> torch.Tensor:
-            module = Qwen3_5RMSNorm(own.hidden_size, eps=own.rms_norm_eps).to(torch.bfloat16)
-            module.load_state_dict({"weight": weights[f"mtp.{name}.weight"]})
-            return module(values)
+    def filled(self, module: torch.nn.Module, name: str) -> torch.nn.Module:
+        """A module of transformers with the head's own weights."""
+        prefix = f"mtp.{name}."
+        names = {key.removeprefix(prefix): value for key, value in self.weights.items() if key.startswith(prefix)}
+        module.to(torch.bfloat16).load_state_dict(names)
+        return module
 
-        both = torch.cat([norm("pre_fc_norm_embedding", inside[:, 1:]), norm("pre_fc_norm_hidden", normed)], dim=-1)
-        given = torch.nn.functional.linear(both, weights["mtp.fc.weight"])
+    def product(self, rows: torch.Tensor, name: str) -> torch.Tensor:
+        return torch.nn.functional.linear(rows, self.weights[f"mtp.{name}.weight"])
+
+    def agree(self, last: torch.Tensor) -> None:
+        """The engine's head says the same of the text, with about the same probability."""
+        token, share = self.engine.next_token_head().take(0, self.taken, self.tokens[1:])
+        shares = self.whole.lm_head(last).float().softmax(-1)[0]
+        assert token == int(shares.argmax())
+        assert share == pytest.approx(float(shares.max()), rel=1e-3)
+        self.engine.close()
+
+
+def own_config(family: str) -> Any:
+    config = FAMILIES[family]()
+    config.layer_types, config._attn_implementation = ["full_attention"], "sdpa"
+    return config
+
+
+def test_the_head_s_guess_is_that_of_transformers_modules(tmp_path: Path) -> None:
+    """Qwen3.5's, worked out by hand from the same weights."""
+    rows, config = Rows(write(tmp_path, "qwen3_5"), "qwen3_5"), own_config("qwen3_5")
+
+    def norm(name: str, values: torch.Tensor) -> torch.Tensor:
+        return rows.filled(Qwen3_5RMSNorm(config.hidden_size, eps=config.rms_norm_eps), name)(values)
+
+    with torch.inference_mode():
+        normed = rows.whole.model(torch.tensor([rows.tokens])).last_hidden_state[:, :11]
+        both = [norm("pre_fc_norm_embedding", rows.embedded), norm("pre_fc_norm_hidden", normed)]
+        given = rows.product(torch.cat(both, dim=-1), "fc")
         positions = torch.arange(1, 12)[None]
-        cosines = whole.model.rotary_emb(given, positions)
-        output = norm("norm", layer(given, position_embeddings=cosines, attention_mask=None, position_ids=positions))
-        shares = whole.lm_head(output[:, -1]).float().softmax(-1)[0]
-    assert token == int(shares.argmax())
-    assert share == pytest.approx(float(shares.max()), rel=1e-3)
-    engine.close()
+        cosines = rows.whole.model.rotary_emb(given, positions)
+        layer = rows.filled(Qwen3_5DecoderLayer(config, 0), "layers.0")
+        output = layer(given, position_embeddings=cosines, attention_mask=None, position_ids=positions)
+        rows.agree(norm("norm", output)[:, -1])
+
+
+def test_the_head_s_guess_over_several_streams(tmp_path: Path) -> None:
+    """Flash-Next's, likewise: rows are the streams before the model's own mixer."""
+    rows, config = Rows(write(tmp_path, "qwen4_exp"), "qwen4_exp"), own_config("qwen4_exp")
+    config.ple_layer_ids = []
+    width, planes, eps = config.hidden_size, config.hc_count, config.rms_norm_eps
+    with torch.inference_mode():
+        streams = torch.frombuffer(bytearray(rows.taken), dtype=torch.bfloat16).view(1, 11, planes * width)
+        mixed = rows.whole.model.hyper_connection_mixer(streams)
+        assert torch.equal(mixed, rows.whole.model(torch.tensor([rows.tokens])).last_hidden_state[:, :11])
+        token = rows.filled(Qwen4ExpTextRMSNorm(width, eps=eps), "pre_fc_norm_embedding")(rows.embedded)
+        normed = rows.filled(Qwen4ExpTextRMSNorm(planes * width, eps=eps), "pre_fc_norm_hidden")(streams)
+        row = rows.product(normed.view(1, 11, planes, width), "fc_hidden")
+        given = (rows.product(token, "fc_embedding")[:, :, None] + row).view(1, 11, -1)
+        cosines = rows.whole.model.rotary_emb(given, torch.arange(11)[None])
+        layer = rows.filled(Qwen4ExpTextDecoderLayer(config, 0), "layers.0")
+        mask = torch.ones(11, 11, dtype=torch.bool).tril()[None, None]
+        output = layer(given, position_embeddings=cosines, attention_mask=mask)
+        mixer = rows.filled(Qwen4ExpTextGatedResidual(config, use_combine=False), "hyper_connection_mixer")
+        rows.agree(mixer(output)[:, -1])
 
 
 @pytest.mark.timeout(240)
@@ -150,10 +201,10 @@ def test_check_repeats_drafted_rounds_on_the_whole_model(rank0: Rank0) -> None:
     assert np.isfinite(comparison.max_abs_diff)
 
 
-def test_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="mtp reads the rows that come back to rank 0; it needs two stages or more"):
-        check_draft(DraftOptions(DraftKind.MTP), place(Options(str(model), 1)))
+def test_refused(tmp_path: Path) -> None:
     plain = write_model(tmp_path, "llama", torch.bfloat16)
+    with pytest.raises(ValueError, match="mtp reads the rows that come back to rank 0; it needs two stages or more"):
+        check_draft(DraftOptions(DraftKind.MTP), place(Options(str(plain), 1)))
     engine = TorchEngine(place(Options(str(plain), 1, threads=1, device="cpu")).whole_config())
     engine.load()
     with pytest.raises(Exception, match="models of the family llama have no next-token head"):

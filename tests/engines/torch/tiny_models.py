@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,11 +148,29 @@ def write_next_token_head(path: Path, family: str, dtype: torch.dtype, seed: int
     torch.manual_seed(seed)
     config = FAMILIES[family]()
     config.layer_types, config.num_hidden_layers = ["full_attention"], 1
+    streams = family == "qwen4_exp"
+    if streams:
+        config.ple_layer_ids = []
     small = AutoModelForCausalLM.from_config(config, dtype=dtype)
     names = {f"mtp.{name.removeprefix('model.')}": value for name, value in small.state_dict().items()}
-    tensors = {name: value for name, value in names.items() if name.startswith(("mtp.layers.0.", "mtp.norm."))}
+    kept = ("mtp.layers.0.", "mtp.norm.", "mtp.hyper_connection_mixer.")
+    tensors = {name: value for name, value in names.items() if name.startswith(kept)}
     width = config.hidden_size
-    tensors["mtp.fc.weight"] = torch.randn(width, 2 * width, dtype=dtype) * 0.1
-    for name in ("mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight"):
-        tensors[name] = torch.randn(width, dtype=dtype) * 0.1
+    matrices = {"fc_embedding": width, "fc_hidden": width} if streams else {"fc": 2 * width}
+    norms = {"pre_fc_norm_embedding": width, "pre_fc_norm_hidden": width * (config.hc_count if streams else 1)}
+    for name, columns in matrices.items():
+        tensors[f"mtp.{name}.weight"] = torch.randn(width, columns, dtype=dtype) * 0.1
+    for name, columns in norms.items():
+        tensors[f"mtp.{name}.weight"] = torch.randn(columns, dtype=dtype) * 0.1
     save_file({name: value.contiguous() for name, value in tensors.items()}, path / "model-mtp.safetensors")
+
+
+def main() -> None:
+    """Every family into a folder: python tests/engines/torch/tiny_models.py FOLDER [f32|bf16]"""
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[sys.argv[2] if len(sys.argv) > 2 else "bf16"]
+    for family in FAMILIES:
+        write_model(Path(sys.argv[1]) / family, family, dtype)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ropeway.engines.torch.batch import Batch, Stretch, blocks
 from ropeway.engines.torch.family import window
+from ropeway.engines.torch.recorded import Apart
 from ropeway.engines.torch.slot import KeyValues
 
 Core = Callable[..., tuple[Tensor, Tensor | None]]
@@ -23,8 +24,9 @@ Core = Callable[..., tuple[Tensor, Tensor | None]]
 class Attention:
     """The attention function of one model, registered with transformers under `name`."""
 
-    def __init__(self, name: str, config: Any, eager: Core | None, *, invariant: bool) -> None:
+    def __init__(self, name: str, config: Any, eager: Core | None, apart: Apart, *, invariant: bool) -> None:
         self._config = config
+        self._apart = apart
         self._eager = eager
         self._invariant = invariant
         AttentionInterface.register(name, self)
@@ -39,26 +41,34 @@ class Attention:
         batch: Batch | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
-        """Rows [1, heads, rows, width] in, [1, rows, heads, width] out."""
+        """Rows [1, heads, rows, width] in, [1, rows, heads, width] out. Keys and values are kept with their streams."""
         if batch is None:
             return self._core(module, query, key, value, attention_mask, kwargs), None
         layer = int(module.layer_idx)
         reach = window(self._config, layer)
-        outputs = [self._span(module, query, stretch, layer, reach, batch, kwargs) for stretch in batch.spans]
-        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)), None
+
+        def attend(batch: Batch, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            outputs = []
+            for stretch in batch.spans:
+                kept = stretch.slot.attention.setdefault(layer, KeyValues())
+                kept.keys.append(key[:, :, stretch.start : stretch.stop], stretch.slot.context)
+                kept.values.append(value[:, :, stretch.start : stretch.stop], stretch.slot.context)
+                outputs.append(self._span(module, query, stretch, kept, reach, batch, kwargs))
+            return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+
+        return self._apart(attend, batch, query, key, value), None
 
     def _span(
         self,
         module: nn.Module,
         query: Tensor,
         stretch: Stretch,
-        layer: int,
+        kept: KeyValues,
         reach: int | None,
         batch: Batch,
         kwargs: dict[str, Any],
     ) -> Tensor:
         """One stream's rows; in invariant mode by blocks that do not depend on what came with them."""
-        kept = stretch.slot.attention[layer]
         parts = blocks(stretch) if self._invariant else [stretch]
         outputs = [self._block(module, query, block, kept, reach, batch, kwargs) for block in parts]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)

@@ -40,13 +40,14 @@ class Stretch:
 class Batch:
     """`spans` as they came, and the same for recurrent layers, cut where one crosses a multiple of `GRAIN`.
 
-    `positions` and `tokens` are [1, rows].
+    `positions` and `tokens` are [1, rows]. `recorded`: the forward is being recorded (recorded.py).
     """
 
     spans: tuple[Stretch, ...]
     calls: tuple[Stretch, ...]
     positions: Tensor
     tokens: Tensor | None
+    recorded: bool = False
     masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
 
     def mask(self, stretch: Stretch, begin: int, window: int | None) -> Tensor:

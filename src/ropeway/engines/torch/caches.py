@@ -1,18 +1,18 @@
 """What transformers' modules take for their cache: ours, by stream. Only what the modules of our families call.
 
-`BatchCache` takes the keys and values of all streams' rows at once and keeps each with its stream; the attention that
-follows reads them there (attention.py). `StreamCache` is one stream's, for the modules that see one stream at a time.
+`BatchCache` is handed the keys and values of all streams' rows at once; the attention that follows keeps each with its
+stream (attention.py). `StreamCache` is one stream's, for the modules that see one stream at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ropeway.engines.torch.batch import Batch, Stretch
+from ropeway.engines.torch.recorded import Apart
 from ropeway.engines.torch.slot import KeyValues, Recurrent, copied
 
 
@@ -22,12 +22,8 @@ class BatchCache:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
 
-    def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
-        """Keep the rows' keys and values, [1, heads, rows, width], each with its stream; gives them back."""
-        for stretch in self.batch.spans:
-            kept = stretch.slot.attention.setdefault(layer, KeyValues())
-            kept.keys.append(keys[:, :, stretch.start : stretch.stop], stretch.slot.context)
-            kept.values.append(values[:, :, stretch.start : stretch.stop], stretch.slot.context)
+    def update(self, keys: Tensor, values: Tensor, _layer: int, **_: Any) -> tuple[Tensor, Tensor]:
+        """The rows' keys and values as they are, for attention."""
         return keys, values
 
 
@@ -95,30 +91,44 @@ class StreamCache:
 
 
 class StackedCache:
-    """Several streams' recurrent states of one layer, a row of each in one call; all of them have states already."""
+    """Several streams' recurrent states of a layer, a row of each in one call; all of them have states already."""
 
-    def __init__(self, states: Sequence[Recurrent]) -> None:
-        self._states = states
+    def __init__(self, batch: Batch, layer: int, apart: Apart) -> None:
+        self._batch = batch
+        self._layer = layer
+        self._apart = apart
         self._conv: Tensor | None = None
 
     def get_conv_state(self, _layer: int, state_idx: int = 0) -> Tensor:
         """The last inputs of the convolution, [streams, channels, inputs]; the module writes to them."""
-        self._conv = torch.cat([state.conv[state_idx] for state in self._states])
+        assert state_idx == 0
+        self._conv = self._apart(
+            lambda batch: torch.cat([state.conv[state_idx] for state in self._states(batch)]), self._batch
+        )
         return self._conv
 
     def get_recurrent_state(self, _layer: int, state_idx: int = 0) -> Tensor:
         """The matrices of each head, [streams, heads, ...]."""
         assert state_idx == 0
-        return torch.cat([state.matrix for state in self._states if state.matrix is not None])
+        return self._apart(
+            lambda batch: torch.cat([state.matrix for state in self._states(batch) if state.matrix is not None]),
+            self._batch,
+        )
 
     def update_recurrent_state(self, matrix: Tensor, _layer: int, state_idx: int = 0) -> Tensor:
         """Keep what each stream has now."""
         assert state_idx == 0
         assert self._conv is not None
-        for index, state in enumerate(self._states):
-            state.matrix = matrix[index : index + 1]
-            state.conv[0] = self._conv[index : index + 1]
+        self._apart.run(self._keep, self._batch, matrix, self._conv)
         return matrix
+
+    def _keep(self, batch: Batch, matrix: Tensor, conv: Tensor) -> None:
+        for index, state in enumerate(self._states(batch)):
+            state.matrix = matrix[index : index + 1]
+            state.conv[0] = conv[index : index + 1]
+
+    def _states(self, batch: Batch) -> list[Recurrent]:
+        return [stretch.slot.states[self._layer] for stretch in batch.calls]
 
     def is_recording_past(self, _layer: int) -> bool:
         """Rollbacks are ours (slot.py)."""

@@ -15,7 +15,6 @@ from torch.nn import functional
 from ropeway.engines.torch import four_bit
 from ropeway.engines.torch.attention import Attention
 from ropeway.engines.torch.batch import Batch
-from ropeway.engines.torch.caches import BatchCache
 from ropeway.engines.torch.packing import keep_four, kept_four, replaced
 
 
@@ -54,7 +53,6 @@ class CompactLayer(nn.Module):
         self,
         rows: Tensor,
         position_embeddings: tuple[Tensor, Tensor],
-        cache: BatchCache,
         batch: Batch,
         **_: Any,
     ) -> Tensor:
@@ -70,7 +68,7 @@ class CompactLayer(nn.Module):
             query, key = _norm(query, self._query_norm, self._eps), _norm(key, self._key_norm, self._eps)
         cos, sin = position_embeddings[0][:, None], position_embeddings[1][:, None]
         query, key = _turned(query.transpose(1, 2), cos, sin), _turned(key.transpose(1, 2), cos, sin)
-        cache.update(key, value.view(shape).transpose(1, 2), self.layer_idx)
+        value = value.view(shape).transpose(1, 2)
         attended, _none = self._attention(self, query, key, value, None, batch=batch, scaling=self._scaling)
         rows = rows + self._output(attended.reshape(1, rows.shape[1], -1))
         inside = _norm(rows, self._between, self._eps)

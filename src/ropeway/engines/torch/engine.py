@@ -18,15 +18,16 @@ from torch import Tensor
 
 from ropeway.engines.base import NO_STATES, Capacities, EngineConfig, EngineError, Logits, Span
 from ropeway.engines.torch.batch import make_batch
+from ropeway.engines.torch.edge import TORCH, Edge, Pinned
 from ropeway.engines.torch.family import Family, family_of, layer_type
 from ropeway.engines.torch.model import StageModel
 from ropeway.engines.torch.mtp import MtpHead
+from ropeway.engines.torch.recorded import Recorder, recorder_of
 from ropeway.engines.torch.saving import dump_slot, load_slot
 from ropeway.engines.torch.slot import Slot
 from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source, open_source
 from ropeway.types import Backend, Boundary, EngineKind, KvDtype, RowDtype
 
-_TORCH: Final = {RowDtype.F32: torch.float32, RowDtype.F16: torch.float16, RowDtype.BF16: torch.bfloat16}
 _KV: Final = {RowDtype.F32: KvDtype.F32, RowDtype.F16: KvDtype.F16, RowDtype.BF16: KvDtype.BF16}
 
 
@@ -34,13 +35,23 @@ class TorchEngine:
     """Layers first..end of a checkpoint. Raises EngineError or CheckpointError when it cannot be loaded.
 
     Without `pack` matrices stay plain where they could be packed, without `four_bit` those that lie in 4 bits are made
-    large; without `compact` layers are the library's own where there is one of ours.
+    large; without `compact` layers are the library's own where there is one of ours. `recorder` is what records decode
+    steps, in place of the device's own.
     """
 
     kind = EngineKind.TORCH
 
-    def __init__(self, config: EngineConfig, *, pack: bool = True, four_bit: bool = True, compact: bool = True) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        pack: bool = True,
+        four_bit: bool = True,
+        compact: bool = True,
+        recorder: Recorder | None = None,
+    ) -> None:
         self._config = config
+        self._recorder = recorder
         self._pack, self._four_bit, self._compact = pack, four_bit, compact
         self._source: Source = open_source(Path(config.model))
         self._family: Family = family_of(str(self._source.config.model_type))
@@ -56,6 +67,8 @@ class TorchEngine:
             )
         if not 0 <= config.first < config.end <= int(model.num_hidden_layers):
             raise EngineError(f"layers {config.first}..{config.end} are not in this model of {model.num_hidden_layers}")
+        staging = Pinned(self._device) if self._device.type == "cuda" else None
+        self._edge = Edge(self.boundary, TORCH[self._row_dtype], self._device, staging)
         self.kv_dtype = _KV[self._row_dtype]
         self.backend = _backend(self._device)
         layers = range(config.first, config.end)
@@ -84,12 +97,13 @@ class TorchEngine:
                 range(config.first, config.end),
                 embed=config.embed,
                 head=config.head,
-                dtype=_TORCH[self._row_dtype],
+                dtype=TORCH[self._row_dtype],
                 device=self._device,
                 invariant=config.invariant,
                 pack=self._pack,
                 four_bit=self._four_bit,
                 compact=self._compact,
+                recorder=self._recorder or recorder_of(self._device),
             )
         self._slots = [Slot(config.context) for _ in range(config.parallel)]
         self._warm()
@@ -117,7 +131,7 @@ class TorchEngine:
         if not self._config.embed:
             raise EngineError("this stage was loaded without the embeddings")
         with torch.inference_mode():
-            self._write(self._loaded.embed(tokens), out)
+            self._edge.write(self._loaded.embed(tokens), out)
 
     def forward(
         self, spans: Sequence[Span], rows: memoryview, out: memoryview, wanted: Sequence[int] | None = None
@@ -125,7 +139,7 @@ class TorchEngine:
         """Run the layers; `out` gets the last layer's output rows, all or those `wanted`."""
         with torch.inference_mode(), _named("could not compute"):
             result = self._run(spans, rows)
-            self._write(result if wanted is None else result[:, list(wanted)], out)
+            self._edge.write(result if wanted is None else result[:, list(wanted)], out)
 
     def forward_head(self, spans: Sequence[Span], rows: memoryview, wanted: Sequence[int]) -> Logits:
         """Run the layers and the head over the rows `wanted`."""
@@ -139,7 +153,7 @@ class TorchEngine:
         if not self._config.head:
             raise EngineError("this stage was loaded without a head of its own")
         with torch.inference_mode(), _named("could not compute"):
-            return self._logits(self._read(rows, len(wanted)))
+            return self._logits(self._edge.read(rows, len(wanted)))
 
     def keep(self, slot: int, length: int) -> None:
         """Forget the slot's positions from `length` on."""
@@ -165,7 +179,12 @@ class TorchEngine:
         if not self._config.embed or not self._config.head:
             raise EngineError("draft: a next-token head needs the embeddings and the output matrix beside it")
         with _named("could not load the next-token head"):
-            return MtpHead(self._loaded, self._read, context=self._config.context + 64, parallel=self._config.parallel)
+            return MtpHead(
+                self._loaded,
+                TORCH[self.boundary.row_dtype],
+                context=self._config.context + 64,
+                parallel=self._config.parallel,
+            )
 
     def close(self) -> None:
         """Let go of the weights and the states."""
@@ -191,29 +210,10 @@ class TorchEngine:
             recurrent=model.recurrent,
             invariant=self._config.invariant,
         )
-        result = model.run(self._read(rows, count), batch)
+        result = model.run(self._edge.read(rows, count), batch)
         for span in spans:
             self._slots[span.slot].end(span.first + span.rows)
         return result
-
-    def _read(self, rows: memoryview, count: int) -> Tensor:
-        """Rows as they came, plane after plane, to [1, count, planes * width] in the dtype of the layers."""
-        boundary = self.boundary
-        if not count:
-            return torch.empty((1, 0, boundary.planes * boundary.hidden), dtype=_TORCH[self._row_dtype])
-        size = count * boundary.row_bytes()
-        raw = torch.frombuffer(bytearray(rows[:size]), dtype=_TORCH[boundary.row_dtype])
-        planes = raw.view(boundary.planes, count, boundary.hidden).permute(1, 0, 2).reshape(1, count, -1)
-        return planes.to(self._device, _TORCH[self._row_dtype])
-
-    def _write(self, rows: Tensor, out: memoryview) -> None:
-        """The other way round; the bytes are all there when it returns."""
-        boundary = self.boundary
-        if not rows.shape[1]:
-            return
-        planes = rows[0].view(-1, boundary.planes, boundary.hidden).permute(1, 0, 2)
-        target = torch.frombuffer(out, dtype=_TORCH[boundary.row_dtype])
-        target.view(planes.shape).copy_(planes)
 
     def _logits(self, rows: Tensor) -> Logits:
         if not rows.shape[1]:

@@ -20,6 +20,7 @@ from ropeway.engines.torch.caches import BatchCache
 from ropeway.engines.torch.compact import CompactLayer, is_compact
 from ropeway.engines.torch.family import Family, layer_type
 from ropeway.engines.torch.packing import can_pack, keep_four, kept_four, replace_linears, replaced
+from ropeway.engines.torch.recorded import Apart, ApartModule, Recorder, Recordings
 from ropeway.engines.torch.slot import GRAIN
 from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source
 from ropeway.engines.torch.tables import ShardedTable
@@ -32,7 +33,7 @@ class StageModel:
     """Layers first..end of `source`, with the embeddings and the head where asked. Raises CheckpointError.
 
     Without `pack` matrices stay plain where they could be packed, without `four_bit` those that lie in 4 bits are made
-    large; without `compact` every layer is the library's own.
+    large; without `compact` every layer is the library's own. `recorder` records decode steps.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class StageModel:
         pack: bool = True,
         four_bit: bool = True,
         compact: bool = True,
+        recorder: Recorder | None = None,
     ) -> None:
         logging.set_verbosity_error()  # what it falls back to on a CPU is nobody's worry
         self.config = config = source.config
-        self.family, self.source, self._dtype, self._device = family, source, dtype, device
+        self.family, self.source, self.dtype, self.device = family, source, dtype, device
         self._invariant = invariant
         self._compact = compact
         self._pack = pack and can_pack(device, dtype)
@@ -60,14 +62,16 @@ class StageModel:
         attention = f"ropeway_{id(self):x}"
         config._attn_implementation = attention
         config._experts_implementation = experts.register() if invariant else "eager"
-        self._attention = Attention(attention, config, family.eager, invariant=invariant)
+        self._apart = Apart()
+        self._attention = Attention(attention, config, family.eager, self._apart, invariant=invariant)
         self._check_rope()
         self._rotary = family.rotary(config).to(device)
         self.planes = family.planes(config)
         self.width = int(config.hidden_size)
         self._types = {layer: layer_type(config, layer) for layer in layers}
         self.layers = {layer: self._layer(layer) for layer in layers}
-        self._table = self._weight(EMBEDDINGS, self._table_shape(), self._dtype) if embed else None
+        self._table = self._weight(EMBEDDINGS, self._table_shape(), self.dtype) if embed else None
+        self._recordings = Recordings(self._run, self._apart, None if invariant else recorder)
         self._final: nn.Module | None = None
         self._head: nn.Module | None = None
         if head:
@@ -94,14 +98,17 @@ class StageModel:
         assert self._table is not None
         if tokens and not 0 <= min(tokens) <= max(tokens) < self._table.shape[0]:
             raise ValueError(f"tokens: an id is outside the vocabulary of {self._table.shape[0]}")
-        ids = torch.tensor([list(tokens)], dtype=torch.long, device=self._device)
+        ids = torch.tensor([list(tokens)], dtype=torch.long, device=self.device)
         rows = functional.embedding(ids, self._table)
         if self.family.embed_scale is not None:
             rows = rows * torch.tensor(self.family.embed_scale(self.config)).to(rows.dtype)
         return rows.repeat(1, 1, self.planes) if self.planes > 1 else rows
 
     def run(self, rows: Tensor, batch: Batch) -> Tensor:
-        """The layers over rows [1, n, planes * width]."""
+        """The layers over rows [1, n, planes * width]; played from a recording where the device has one."""
+        return self._recordings(rows, batch)
+
+    def _run(self, rows: Tensor, batch: Batch) -> Tensor:
         cache = BatchCache(batch)
         turned: dict[str, tuple[Tensor, Tensor]] = {}
         extra = {"ple_input_ids": batch.tokens} if batch.tokens is not None else {}
@@ -152,7 +159,7 @@ class StageModel:
 
     def outside_layer(self, config: Any, prefix: str) -> nn.Module:
         """A layer with full attention that stands outside the model's own layers, under `prefix`."""
-        return self.filled(lambda: self.family.layer(config, 0), prefix)
+        return self._streamed(self.filled(lambda: self.family.layer(config, 0), prefix), 0, "full_attention")
 
     def _layer(self, layer: int) -> nn.Module:
         with torch.device("meta"):
@@ -163,35 +170,41 @@ class StageModel:
                 module, self.config, layer, self._attention, pack=self._pack, invariant=self._invariant
             ).eval()
         replace_linears(module, pack=self._pack, invariant=self._invariant)
+        return self._streamed(module, layer, self._types[layer]).eval()
+
+    def _streamed(self, module: nn.Module, layer: int, kind: str) -> nn.Module:
+        """With the parts put behind ours that see one stream at a time, or that choose experts."""
+        experts = getattr(getattr(module, "mlp", None), "experts", None)
+        if isinstance(experts, nn.Module):
+            module.get_submodule("mlp").register_module("experts", ApartModule(experts, self._apart))
         for part in self.family.by_stream:
             inner = getattr(module, part, None)
             if isinstance(inner, nn.Module):
-                module.register_module(part, self._by_stream(part, inner, layer))
-        return module.eval()
+                module.register_module(part, self._by_stream(part, inner, layer, kind))
+        return module
 
-    def _by_stream(self, part: str, inner: nn.Module, layer: int) -> nn.Module:
+    def _by_stream(self, part: str, inner: nn.Module, layer: int, kind: str) -> nn.Module:
         match part:
             case "linear_attn":
-                return Mixer(inner, layer, apart=GRAIN - 1 if self._invariant else 0)
+                return Mixer(inner, layer, self._apart, lone=GRAIN - 1 if self._invariant else 0)
             case "ple":
-                return TokenReader(inner, layer)
+                return TokenReader(inner, layer, self._apart)
             case _:
-                return IndexedAttention(
-                    inner, partial(self._all_positions, self._types[layer]), invariant=self._invariant
-                )
+                positions = partial(self._all_positions, kind)
+                return IndexedAttention(inner, positions, self._apart, invariant=self._invariant)
 
     def _all_positions(self, kind: str, count: int) -> tuple[Tensor, Tensor]:
-        rows = torch.empty(0, dtype=self._dtype, device=self._device)
-        return self.turned(rows, torch.arange(count, device=self._device)[None], kind)
+        rows = torch.empty(0, dtype=self.dtype, device=self.device)
+        return self.turned(rows, torch.arange(count, device=self.device)[None], kind)
 
     def _output(self) -> nn.Module:
         with torch.device("meta"):
             linear = nn.Linear(self.width, self.vocabulary, bias=False)
         if self.source.tied:
             table = self._table
-            matrix = self._weight(EMBEDDINGS, self._table_shape(), self._dtype) if table is None else table
+            matrix = self._weight(EMBEDDINGS, self._table_shape(), self.dtype) if table is None else table
         else:
-            matrix = self._weight(HEAD, linear.weight.shape, self._dtype)
+            matrix = self._weight(HEAD, linear.weight.shape, self.dtype)
         linear.weight = nn.Parameter(matrix, requires_grad=False)
         return replaced(linear, pack=self._pack, invariant=self._invariant)
 
@@ -204,9 +217,7 @@ class StageModel:
             inside = f"{prefix}{name}." if name else prefix
             if type(child) is nn.Embedding and (shards := self.source.shards(inside + "weight")):
                 parent, _, leaf = name.rpartition(".")
-                module.get_submodule(parent).register_module(
-                    leaf, ShardedTable(shards, child.weight.shape, self._dtype)
-                )
+                module.get_submodule(parent).register_module(leaf, ShardedTable(shards, child.weight.shape, self.dtype))
                 continue
             four = self.source.four_bit(inside + "weight") if self._four_bit and type(child) is nn.Linear else None
             if four is not None and four.fits and four.values.shape == child.weight.shape:
@@ -214,7 +225,7 @@ class StageModel:
             for own, parameter in list(child.named_parameters(recurse=False)):
                 if own == "weight" and kept_four(child) is not None:
                     continue
-                dtype = torch.float32 if self._stays_float32(inside) else self._dtype
+                dtype = torch.float32 if self._stays_float32(inside) else self.dtype
                 weight = self._weight(inside + own, parameter.shape, dtype)
                 child.register_parameter(own, nn.Parameter(weight, requires_grad=False))
             for own, buffer in list(child.named_buffers(recurse=False)):
@@ -225,7 +236,7 @@ class StageModel:
 
     def _weight(self, name: str, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         weight = self.source.tensor(name, shape)
-        return weight.to(self._device, dtype if weight.is_floating_point() else weight.dtype)
+        return weight.to(self.device, dtype if weight.is_floating_point() else weight.dtype)
 
     def _check_rope(self) -> None:
         parameters = getattr(self.config, "rope_parameters", None) or {}

@@ -8,7 +8,7 @@ held here, so remembering one costs no copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -112,11 +112,18 @@ class Slot:
         self.calls.append(call)
         return call
 
-    def enter(self, call: Call, layer: int) -> Recurrent:
-        """The state of a layer that runs `call` now; what it was before is remembered once."""
+    def enter(self, call: Call, layer: int, numbers: Collection[int]) -> Recurrent:
+        """The state of a layer of which a part runs `call` now; what that part's was before is remembered.
+
+        The part's are the convolutions `numbers`, and the matrix with number 0. A layer's parts may each run all calls
+        of a forward before the next part does.
+        """
         state = self.states.setdefault(layer, Recurrent())
-        if call.before is not None and layer not in call.before:
-            call.before[layer] = state.copy()
+        if call.before is not None:
+            before = call.before.setdefault(layer, Recurrent())
+            before.conv.update((number, held) for number, held in state.conv.items() if number in numbers)
+            if 0 in numbers:
+                before.matrix = state.matrix
         return state
 
     def end(self, position: int) -> None:
