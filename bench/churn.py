@@ -3,7 +3,7 @@
 Three hosts in network namespaces, each with one `ropeway up` or `ropeway node`, a tiny model over all three, one client
 with a running stream: the cases of tests/cluster/hosts_cases.py, which also hold what is said and what is left behind.
 
-    python bench/churn.py [--repeats 3] [--json]
+    python bench/churn.py [CASE ...] [--repeats 3] [--json]
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def play(case: str) -> list[tuple[str, float, float]]:
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("cases", nargs="*", metavar="CASE", help=f"all of them, unless named: {', '.join(CASES)}")
     options.add_argument("--repeats", type=int, default=3, help="times that each case is played")
     options.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = options.parse_args()
@@ -55,7 +56,7 @@ def main() -> None:
         raise SystemExit("namespaces cannot be made here (unshare, ip)")
     seen: dict[str, list[tuple[float, float]]] = {}
     for _ in range(arguments.repeats):
-        for case in CASES:
+        for case in arguments.cases or CASES:
             for what, told, again in play(case):
                 seen.setdefault(what, []).append((told, again))
     figures = []

@@ -7,7 +7,8 @@ import json
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from cluster.hosts import Host, Village
 from end_to_end.processes import LIMIT_S, Process, wait_until
@@ -36,8 +37,16 @@ class Answer:
         return str(self.body["error"]["message"])
 
 
+def headers_of(key: str) -> dict[str, str]:
+    """A request's, with the API's key where there is one."""
+    return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+
 class Server:
     """`ropeway serve MODEL --cluster` on a host; or, with `local`, the same ring over TCP in processes there."""
+
+    key = ""
+    """The API's, where there is one."""
 
     def __init__(self, village: Village, host: Host, stages: int, *more: str, local: bool = False) -> None:
         self.host = host
@@ -50,7 +59,7 @@ class Server:
         """Ask something."""
         connection = self.host.connect(self.port, PATIENCE_S)
         try:
-            connection.request(method, path, json.dumps(body or {}), {"Content-Type": "application/json"})
+            connection.request(method, path, json.dumps(body or {}), headers_of(self.key))
             reply = connection.getresponse()
             return Answer(reply.status, json.loads(reply.read()))
         finally:
@@ -66,7 +75,7 @@ class Server:
         return answer.body["choices"][0]["logprobs"]
 
     def is_ready(self) -> bool:
-        """What /ready says. It must be true: a short reply right after it does not fail, unless /ready has changed."""
+        """What /ready says; `Watcher` holds it against what follows."""
         return self.ask("GET", "/ready").status == 200
 
     def wait(self, ready: bool = True) -> None:
@@ -80,7 +89,7 @@ class Server:
 
     def stream(self, max_tokens: int = 8000) -> Stream:
         """A long reply, begun."""
-        stream = Stream(self.host, max_tokens)
+        stream = Stream(self.host, max_tokens, self.key)
         wait_until(lambda: stream.pieces > 3 or stream.ended.is_set(), said=self.process.said)
         assert not stream.ended.is_set(), self.process.said()
         return stream
@@ -89,10 +98,11 @@ class Server:
 class Stream:
     """A streamed completion, read in a thread of its own."""
 
-    def __init__(self, host: Host, max_tokens: int) -> None:
+    def __init__(self, host: Host, max_tokens: int, key: str = "") -> None:
         self.pieces = 0
         self.text = ""
         self._max_tokens = max_tokens
+        self._key = key
         self.finish = ""
         self.error = ""
         self.said_done = False
@@ -104,7 +114,7 @@ class Stream:
     def _read(self) -> None:
         body = json.dumps({**QUESTION, "max_tokens": self._max_tokens, "stream": True})
         try:
-            self._connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            self._connection.request("POST", "/v1/completions", body, headers_of(self._key))
             for line in self._connection.getresponse():
                 self._hear(line)
         except (OSError, http.client.HTTPException) as error:
@@ -125,3 +135,43 @@ class Stream:
                 self.pieces += 1
                 self.text += event["choices"][0]["text"]
                 self.finish = event["choices"][0]["finish_reason"] or self.finish
+
+
+class Watcher:
+    """A client that never rests, from one loss to the next ring: it asks /ready, then for a short reply, and again.
+
+    Each answer must come, as a reply or as a retryable 503; and /ready must be true: only one reply may fail though
+    /ready had just said yes, the one that the loss itself has cut.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._over = threading.Event()
+        self._seen: list[tuple[int, int]] = []
+        self._broken: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(PATIENCE_S)
+        if kind is None:
+            said = self._server.process.said()
+            assert not self._thread.is_alive(), f"a request hangs\n{said}"
+            assert not self._broken, f"{self._broken}\n{said}"
+            assert {reply for _, reply in self._seen} <= {200, 503}, said
+            lies = sum(ready == 200 and reply != 200 for ready, reply in self._seen)
+            assert lies <= 1, f"/ready said yes, and {lies} replies failed: {self._seen}\n{said}"
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(0.05):
+                ready = self._server.ask("GET", "/ready").status
+                self._seen.append((ready, self._server.complete(2).status))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._broken.append(repr(error))

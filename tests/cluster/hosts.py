@@ -81,6 +81,14 @@ class Host:
             connection.sock = socket.create_connection(("127.0.0.1", port), timeout_s)
         return connection
 
+    def ports(self) -> list[str]:
+        """The sockets that listen here (TCP) or are bound (UDP), as the kernel lists them."""
+        found = []
+        for table, state in (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")):
+            rows = [line.split() for line in Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]]
+            found += [f"{table} {row[1]}" for row in rows if row[3] == state]
+        return found
+
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
         """This thread is on the host: sockets that it makes stay there."""

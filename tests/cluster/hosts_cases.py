@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.asking import Server, Stream
+from cluster.asking import Server, Stream, Watcher
 from cluster.hosts import Host, Village
 from end_to_end.processes import LIMIT_S, Process, is_alive, processes, wait_until
 from ropeway.cluster.ticket import Ticket
@@ -81,12 +81,15 @@ def left(village: Village) -> list[int]:
 
 
 def lost(server: Server, stream: Stream, began: float, what: str) -> None:
-    """A stream ends by an error event and nothing else, and the server comes back with the text that it had before."""
-    assert stream.ended.wait(LIMIT_S), server.process.said()
-    assert (stream.error, stream.finish, stream.said_done) == ("ring_unavailable", "", False), server.process.said()
-    told_s = stream.ended_at - began
-    server.wait()
-    print(f"{what}: the client heard of it after {told_s:.1f} s, serving again after {time.monotonic() - began:.1f} s")
+    """A stream ends by an error event and nothing else, and the server comes back; meanwhile no request hangs, and
+    /ready is true."""
+    with Watcher(server):
+        assert stream.ended.wait(LIMIT_S), server.process.said()
+        assert (stream.error, stream.finish, stream.said_done) == ("ring_unavailable", "", False), server.process.said()
+        told_s = stream.ended_at - began
+        server.wait()
+        again_s = time.monotonic() - began
+    print(f"{what}: the client heard of it after {told_s:.1f} s, serving again after {again_s:.1f} s")
 
 
 def test_one_command_on_each_and_an_answer(village: Village) -> None:
@@ -120,6 +123,7 @@ def test_one_command_on_each_and_an_answer(village: Village) -> None:
     assert village.ropeway(first, "down", "--all").status() == 0
     assert [agent.status() for agent in cluster.agents.values()] == [0, 0, 0]
     assert not left(village)
+    assert not any(host.ports() for host in village.hosts)
 
 
 def test_nodes_that_do_not_have_the_model(village: Village) -> None:
@@ -239,10 +243,10 @@ def test_two_at_once_and_no_room(village: Village) -> None:
         return "does not fit" in answer.detail and "host1" in answer.detail and "host2" in answer.detail
 
     wait_until(told, LIMIT_S, server.process.said)
-    assert server.complete().status == 503
-    for host in village.hosts[1:]:
-        cluster.agents[host.name] = village.node(host, "", "--memory-mb", "12")
-    server.wait()
+    with Watcher(server):
+        for host in village.hosts[1:]:
+            cluster.agents[host.name] = village.node(host, "", "--memory-mb", "12")
+        server.wait()
     again_s = time.monotonic() - began
     print(f"two killed agents, started again: the client heard of it after {told_s:.1f} s, ", end="")
     print(f"serving again after {again_s:.1f} s")

@@ -37,12 +37,15 @@ LIMIT_S = 230.0
 def played() -> Iterator[dict[str, Future[int]]]:
     """All cases under way; each gives how many tests have passed."""
     needed()
-    with ThreadPoolExecutor(AT_ONCE, "case") as pool:
+    pool = ThreadPoolExecutor(AT_ONCE, "case")
 
-        def play(case: str) -> int:
-            return pytest_in_namespace(f"tests/cluster/hosts_cases.py::test_{case}", limit_s=LIMIT_S)
+    def play(case: str) -> int:
+        return pytest_in_namespace(f"tests/cluster/hosts_cases.py::test_{case}", limit_s=LIMIT_S)
 
+    try:
         yield {case: pool.submit(play, case) for case in CASES}
+    finally:
+        pool.shutdown(cancel_futures=True)  # also where the run was interrupted
 
 
 @pytest.mark.parametrize("case", CASES)
