@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from itertools import pairwise
@@ -153,6 +154,14 @@ class Layout:
     def fingerprint(self) -> bytes:
         """SHA-256 of the canonical layout, 32 bytes (wire.md 4)."""
         return hashlib.sha256(self.canonical()).digest()
+
+
+def placement_name(fingerprint: bytes, computing: Sequence[str] = ()) -> str:
+    """What replies name: `rw-` and 12 hex digits of the layout's fingerprint and of what each rank computes with.
+
+    Before a ring is up nobody knows what its ranks compute with, and the layout alone has the name.
+    """
+    return f"rw-{hashlib.sha256(b'|'.join([fingerprint, *map(str.encode, computing)])).hexdigest()[:12]}"
 
 
 def ranges_from_cuts(layers: int, cuts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

@@ -73,6 +73,7 @@ def test_a_head_that_the_worker_has_not(small: str) -> None:
         ("garbage", "which is not JSON"),
         ("another", "sent a reply to request 2, expected 1"),
         ("endless", "wrote a line of over"),
+        ("stopped", "has been stopped for 6 s; its last words: loading a model / of no use"),
     ],
 )
 def test_what_a_worker_does_wrong_ends_the_ring_with_its_reason(small: str, mode: str, message: str) -> None:

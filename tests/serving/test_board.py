@@ -19,7 +19,7 @@ from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.sequence import Finish, Sequence, State
 from ropeway.serving.service import GenerateRequest, ServiceState
 from ropeway.serving.underway import RoundRecord
-from ropeway.types import SamplerAt
+from ropeway.types import SamplerAt, placement_name
 from ropeway.wire import Done
 from serving.served import Served
 
@@ -218,3 +218,21 @@ def test_any_thread_may_look_while_the_loop_works(monkeypatch: pytest.MonkeyPatc
             served.board.detach()
         stop.set()
         assert looking.result(20) > 0
+
+
+def test_a_placement_is_named_by_its_layout_and_by_what_computes_it() -> None:
+    one = board()
+    before = one.placement
+    names = [
+        placement_name(LAYOUT.fingerprint(), computing)
+        for computing in (
+            (),
+            ("LLAMACPP CPU", "TORCH CPU"),
+            ("TORCH CPU", "LLAMACPP CPU"),
+            ("LLAMACPP CPU", "TORCH CUDA"),
+        )
+    ]
+    assert len(set(names)) == 4
+    assert before == names[0]
+    one.show(LAYOUT, names[1])
+    assert shown(one)["placement"] == one.placement == names[1]

@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from ropeway.engines.base import Engine
+from ropeway.engines.base import Engine, EngineError
 from ropeway.launch.placement import Options, Placement, place
 from ropeway.launch.rank0 import Rank0, StageFacts
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
 from ropeway.transport import Ring, RingEnded, join
-from ropeway.wire import Ready
+from ropeway.wire import ErrorCode, Ready
 from transport.rings import Place
 
 Spoil = Callable[[int, Engine], Engine]
@@ -52,10 +52,13 @@ def _rank0(placement: Placement, engine: Engine, ring: Ring) -> Rank0:
 
 def _follow(here: Place, placement: Placement, rank: int, engine: Engine, limits: dict[str, int]) -> None:
     with contextlib.closing(join(here.config(rank, **limits))) as ring, contextlib.suppress(RingEnded):
-        ring.describe(describe_stage(placement.layout, rank, engine))
-        engine.load()
-        ring.ready(Ready(rank, 1, 0, engine.weights_bytes))
-        follow(ring, Stage(engine), placement.layout, rank)
+        try:
+            ring.describe(describe_stage(placement.layout, rank, engine))
+            engine.load()
+            ring.ready(Ready(rank, 1, 0, engine.weights_bytes))
+            follow(ring, Stage(engine), placement.layout, rank)
+        except EngineError as error:
+            ring.fail(ErrorCode.ENGINE_FAILED, f"rank {rank}: {error}")
 
 
 Followers = list[Future[None]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 
 from ropeway.launch.keys import read_key, write_key
 from ropeway.launch.placement import Options, place
-from ropeway.verify.certificate import Json, identity, write_certificate
+from ropeway.verify.certificate import CertificateError, Json, identity, opened, sign, write_certificate
 from ropeway.verify.evidence import (
-    certified_id,
+    certified,
     differences,
     rerun_limits,
     rerun_options,
@@ -92,6 +93,55 @@ def test_each_difference_is_named(body: dict[str, Json], change: Callable[[Any],
     assert [line[: len(words)] for line in failed] == [words]
 
 
+Where = tuple[str | int, ...]
+
+
+def leaves(value: Json, at: Where = ()) -> Iterator[tuple[Where, Json]]:
+    """Every value inside, and where it is."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in inner:
+        yield from leaves(item, (*at, name))
+    if not isinstance(value, dict | list):
+        yield at, value
+
+
+def with_another(body: dict[str, Json], at: Where, value: Json) -> dict[str, Json]:
+    """The body with another value there."""
+    other = copy.deepcopy(body)
+    inner: Any = other
+    for name in at[:-1]:
+        inner = inner[name]
+    match value:
+        case bool() | None:
+            inner[at[-1]] = not value
+        case int() | float():
+            inner[at[-1]] = value + 1
+        case _:
+            inner[at[-1]] = f"{value}x"
+    return other
+
+
+def test_every_value_of_the_model_the_placement_the_work_and_the_figures_counts(body: dict[str, Json]) -> None:
+    """Against a run that gave something else there, signature or not."""
+    counted = 0
+    for at, value in leaves(body):
+        if at[0] not in ("model", "placement", "work", "figures", "tokens_digest", "logits_digest"):
+            continue
+        failed, _ = differences(with_another(body, at, value), body)
+        assert (at == ("model", "name")) == (not failed), at
+        counted += 1
+    assert counted > 30
+
+
+def test_every_value_is_signed(body: dict[str, Json]) -> None:
+    key = bytes(32)
+    signed = sign(body, key)
+    for at, value in leaves(signed["body"]):
+        changed_body = with_another(signed["body"], at, value)  # type: ignore[arg-type]
+        with pytest.raises(CertificateError, match="changed after it was signed"):
+            opened(json.dumps({**signed, "body": changed_body}).encode(), key)
+
+
 def test_another_machine_is_a_reason_and_no_failure(body: dict[str, Json]) -> None:
     failed, reasons = differences(body, changed(body, lambda b: b["versions"].update(numpy="0")))
     assert failed == []
@@ -114,15 +164,21 @@ def test_a_certificate_covers_its_own_placement_alone(body: dict[str, Json], opt
     write_key(tmp_path / "key")
     key = read_key(tmp_path / "key")
     write_certificate(tmp_path / "c.json", body, key)
-    assert certified_id(tmp_path / "c.json", tmp_path / "key", place(options)) == identity(body)
-    for other in (replace(options, stages=3), replace(options, engines=("llamacpp", "worker"))):
+    name = body["placement"]["id"]  # type: ignore[index,call-overload]
+    assert certified(tmp_path / "c.json", tmp_path / "key", place(options)) == (identity(body), name)
+    for other in (
+        replace(options, stages=3),
+        replace(options, engines=("llamacpp", "worker")),
+        replace(options, dtype="f32"),
+        replace(options, invariant=True),
+    ):
         with pytest.raises(ValueError, match="another placement"):
-            certified_id(tmp_path / "c.json", tmp_path / "key", place(other))
+            certified(tmp_path / "c.json", tmp_path / "key", place(other))
     write_certificate(tmp_path / "c.json", changed(body, lambda b: b.update(broken=["top1"])), key)
     with pytest.raises(ValueError, match="broke a limit"):
-        certified_id(tmp_path / "c.json", tmp_path / "key", place(options))
+        certified(tmp_path / "c.json", tmp_path / "key", place(options))
     with pytest.raises(ValueError, match="certificate-key"):
-        certified_id(tmp_path / "c.json", None, place(options))
+        certified(tmp_path / "c.json", None, place(options))
 
 
 def test_tokens_have_a_digest_of_their_order() -> None:

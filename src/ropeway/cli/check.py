@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ropeway.checkpoints.checkpoint import locate_checkpoint
 from ropeway.cli import flags
 from ropeway.cli.session import open_rank0, stages_json
 from ropeway.launch.drafting import DraftOptions, open_drafting
@@ -18,8 +20,17 @@ from ropeway.launch.rank0 import Rank0
 from ropeway.launch.signals import Interruption
 from ropeway.types import SamplerAt
 from ropeway.verify.certificate import Json, read_certificate, write_certificate
-from ropeway.verify.evidence import differences, figures, rerun_limits, rerun_options, rerun_reference, rerun_work
-from ropeway.verify.examine import Examined, examine, make_prompts
+from ropeway.verify.evidence import (
+    ANOTHER_MODEL,
+    differences,
+    figures,
+    is_model,
+    rerun_limits,
+    rerun_options,
+    rerun_reference,
+    rerun_work,
+)
+from ropeway.verify.examine import Examined, examine, make_prompts, replies
 from ropeway.verify.limits import parse_limits
 from ropeway.verify.reference import reference_of
 from ropeway.verify.repeat import Work
@@ -161,14 +172,26 @@ def _verify(model: str, path: Path, key: bytes, worker_cmd: str, door: _Door, as
     then = read_certificate(path, key)
     streams, tokens, work = rerun_work(then)
     options = rerun_options(then, model, worker_cmd)
+    if not is_model(then, locate_checkpoint(model)):
+        _say_verified([ANOTHER_MODEL], [], [], None, as_json)
+        return
     with open_rank0(options, door.interruption, door.ring, door.key, door.listen) as rank0:
         prompts = make_prompts(rank0.placement, streams, tokens)
         work = Work(prompts, work.steps, work.groups, work.part, work.every_row)
-        now = examine(rank0, work, rerun_reference(then), rerun_limits(then)).body
-    failed, reasons = differences(then, now)
+        examined = examine(rank0, work, rerun_reference(then), rerun_limits(then))
+    _say_verified(*differences(then, examined.body), examined.broken, examined.body["figures"], as_json)
+
+
+def _say_verified(failed: list[str], reasons: list[str], broken: Sequence[str], figures: Json, as_json: bool) -> None:
+    """Raises typer.Exit where it is not as the certificate says, or where a limit is broken now as it was then."""
     if as_json:
-        value = {"verified": not failed, "failed": failed, "differs": reasons, "figures": now["figures"]}
-        typer.echo(json.dumps(value))
+        value: dict[str, Json] = {
+            "verified": not failed,
+            "failed": [*failed],
+            "differs": [*reasons],
+            "broken": [*broken],
+        }
+        typer.echo(json.dumps({**value, "figures": figures}))
     else:
         if not failed:
             typer.echo("the certificate holds: the same model, placement, tokens, logits and figures")
@@ -176,7 +199,9 @@ def _verify(model: str, path: Path, key: bytes, worker_cmd: str, door: _Door, as
             typer.echo(f"not as the certificate says: {line}")
         for line in reasons:
             typer.echo(f"other than when it was made: {line}")
-    if failed:
+        for line in broken:
+            typer.echo(f"over its limit: {line}")
+    if failed or broken:
         raise typer.Exit(flags.EXIT_FAILED)
 
 
@@ -190,6 +215,7 @@ def _print(rank0: Rank0, examined: Examined, certificate: str | None, as_json: b
             "same_bits": outcome.same_bits,
             "broken": list(examined.broken),
             "reference": examined.body["reference"],
+            "replies": [*replies(rank0.placement, outcome)],
             "logits_digest": outcome.logits,
             "certificate": certificate,
         }

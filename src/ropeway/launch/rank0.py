@@ -25,7 +25,7 @@ from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
 from ropeway.transport import Ring, join
-from ropeway.types import Backend
+from ropeway.types import Backend, placement_name
 from ropeway.wire import CacheAck, Describe, ErrorCode, Expected, ProtocolError, Ready, check_description
 
 BRING_UP_S = 60.0
@@ -61,6 +61,15 @@ class Rank0:
     facts: tuple[StageFacts, ...]
     grain: int = 1
     """Parts of prompts that are multiples of so many rows have the same bits whatever their size."""
+
+    @property
+    def name(self) -> str:
+        """The placement's: its layout, and every rank's engine, backend and dtypes."""
+        options = self.placement.options
+        own = f"{options.dtype} {'invariant' if options.invariant else ''}"
+        described = [fact.describe for fact in self.facts]
+        computing = [f"{d.engine.name} {d.backend.name} {d.kv_dtype.name} {own}" for d in described]
+        return placement_name(self.placement.layout.fingerprint(), computing)
 
     @property
     def resumes_at(self) -> int:

@@ -278,7 +278,7 @@ class Replica:
         limit = self._options.cache_bytes if not rank0.recurrent or piece == rank0.grain else 0
         cache = PromptCache(layout.world, piece, row_bytes, limit, exact=rank0.recurrent)
         runner = Runner(loop, chooser, cache, self._inbox, self._board)
-        self._board.show(layout)
+        self._board.show(layout, rank0.name)
         self._board.attach(cards_of(rank0), cache, chooser.jobs, None if drafting is None else drafting.figures)
         return runner
 

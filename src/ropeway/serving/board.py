@@ -31,7 +31,7 @@ from ropeway.serving.prediction import Prediction
 from ropeway.serving.prompt_cache import PromptCache
 from ropeway.serving.sequence import Finish
 from ropeway.serving.service import ServiceState
-from ropeway.types import Layout
+from ropeway.types import Layout, placement_name
 
 REFRESH_NS: Final = 250_000_000
 """How often the figures are drawn up while the ring works."""
@@ -59,7 +59,7 @@ class Board:
 
     def __init__(self, layout: Layout, model_id: str, context: int, parallel: int, queue: int) -> None:
         self.model_id = model_id
-        self.placement = f"rw-{layout.fingerprint().hex()[:12]}"
+        self.placement = placement_name(layout.fingerprint())
         self._lock = threading.Lock()
         self._status = (ServiceState.STARTING, "")
         self._layout = layout
@@ -94,10 +94,10 @@ class Board:
             if self.state is not ServiceState.DRAINING:
                 self._status = (state, detail)
 
-    def show(self, layout: Layout) -> None:
-        """The next ring's layout, before it is attached."""
+    def show(self, layout: Layout, placement: str) -> None:
+        """The next ring's layout and the placement's name, before it is attached."""
         self._layout = layout
-        self.placement = f"rw-{layout.fingerprint().hex()[:12]}"
+        self.placement = placement
 
     def attach(
         self,

@@ -18,6 +18,7 @@ from ropeway.launch.rank0 import Rank0
 from ropeway.types import SamplerAt
 from ropeway.verify.certificate import CertificateError, Json, identity, read_certificate
 from ropeway.verify.compare import Comparison
+from ropeway.verify.files import files_digest
 from ropeway.verify.limits import Limits
 from ropeway.verify.reference import Reference
 from ropeway.verify.repeat import Work
@@ -26,6 +27,7 @@ PACKAGES: Final = (
     "numpy", "xllamacpp", "torch", "transformers", "tinygrad", "mlx", "mlx-lm"
 )  # fmt: skip
 """Whose versions can change bits; those that are installed here."""
+ANOTHER_MODEL: Final = "another model: its bytes are not those of the certificate"
 RERUN: Final = ("cuts", "sampler", "context", "parallel", "chunk", "part", "threads", "gpu_layers", "engines", "dtype",
                 "device", "invariant")  # fmt: skip
 """Options that a certificate carries. The command of a worker is not among them: no file says what is run here."""
@@ -33,11 +35,13 @@ RERUN: Final = ("cuts", "sampler", "context", "parallel", "chunk", "part", "thre
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One check: the comparison, the digests of what the ring gave, and whether repeated runs gave the same."""
+    """One check: the comparison, what the ring gave (the logits' digest, each sequence's tokens), and whether repeated
+    runs gave the same.
+    """
 
     comparison: Comparison
     logits: str
-    tokens: str
+    tokens: tuple[tuple[int, ...], ...]
     runs: int
     same_bits: bool
 
@@ -75,7 +79,12 @@ def evidence(
     placement = rank0.placement
     layout = placement.layout
     return {
-        "model": {"name": placement.path.name, "checkpoint": layout.checkpoint, "layers": layout.layers},
+        "model": {
+            "name": placement.path.name,
+            "files": files_digest(placement.path) if placement.options.verify_weights else "",
+            "checkpoint": layout.checkpoint,
+            "layers": layout.layers,
+        },
         "placement": placement_json(rank0),
         "options": options_json(placement.options),
         "reference": asdict(reference),
@@ -93,7 +102,7 @@ def evidence(
         "runs": outcome.runs,
         "same_bits": outcome.same_bits,
         "logits_digest": outcome.logits,
-        "tokens_digest": outcome.tokens,
+        "tokens_digest": tokens_digest(outcome.tokens),
         "figures": figures(outcome.comparison),
         "limits": asdict(limits),
         "broken": list(broken),
@@ -114,6 +123,7 @@ def placement_json(rank0: Rank0) -> dict[str, Json]:
         for fact in rank0.facts
     ]
     return {
+        "id": rank0.name,
         "fingerprint": rank0.placement.layout.fingerprint().hex(),
         "sampler": rank0.placement.layout.sampler.value,
         "hidden": boundary.hidden,
@@ -164,7 +174,7 @@ def differences(then: dict[str, Json], now: dict[str, Json]) -> tuple[list[str],
     """
     failed: list[str] = []
     for name, what in (
-        ("model", "another model: its bytes are not those of the certificate"),
+        ("model", ANOTHER_MODEL),
         ("placement", "another placement"),
         ("work", "other prompts or steps"),
         ("tokens_digest", "other tokens"),
@@ -194,6 +204,12 @@ def _close(then: Json, now: Json) -> bool:
     if isinstance(then, float) and isinstance(now, float):
         return math.isclose(then, now, rel_tol=1e-6, abs_tol=1e-12)
     return then == now
+
+
+def is_model(body: dict[str, Json], path: Path) -> bool:
+    """The file or directory here has the bytes of the certificate's."""
+    given = body.get("model")
+    return isinstance(given, dict) and given.get("files") == files_digest(path)
 
 
 def rerun_options(body: dict[str, Json], model: str, worker_cmd: str) -> Options:
@@ -236,8 +252,11 @@ def rerun_limits(body: dict[str, Json]) -> Limits:
     return Limits(**{name: float(str(value)) for name, value in given.items()})
 
 
-def certified_id(path: Path, key: Path | None, placement: Placement) -> str:
-    """The id of a certificate file for just this placement. Raises ValueError where it is for another, or broken."""
+def certified(path: Path, key: Path | None, placement: Placement) -> tuple[str, str]:
+    """The id of a certificate file for just this placement, and the placement's name once its ring is up.
+
+    Raises ValueError where it is for another, or says that a limit was broken.
+    """
     if key is None:
         raise ValueError("certificate-key: a certificate needs the key that signed it (--certificate-key FILE)")
     body = read_certificate(path, read_key(key))
@@ -247,6 +266,10 @@ def certified_id(path: Path, key: Path | None, placement: Placement) -> str:
     engines = [stage.get("engine") for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
     if then.get("fingerprint") != placement.layout.fingerprint().hex() or engines != list(placement.engines):
         raise CertificateError(f"certificate: {path} is for another placement or model")
+    given = body.get("options")
+    for name, value in (("dtype", placement.options.dtype), ("invariant", placement.options.invariant)):
+        if not isinstance(given, dict) or given.get(name) != value:
+            raise CertificateError(f"certificate: {path} is for another placement: its {name} is not {value!r}")
     if body.get("broken"):
         raise CertificateError(f"certificate: {path} says that its placement broke a limit")
-    return identity(body)
+    return identity(body), str(then.get("id"))

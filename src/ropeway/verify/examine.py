@@ -13,7 +13,7 @@ from ropeway.serving.drafting.drafting import Drafting
 from ropeway.serving.speech import Speech
 from ropeway.types import EngineKind
 from ropeway.verify.certificate import Json
-from ropeway.verify.evidence import Outcome, evidence, tokens_digest
+from ropeway.verify.evidence import Outcome, evidence
 from ropeway.verify.limits import Limits
 from ropeway.verify.passage import passage
 from ropeway.verify.reference import Reference
@@ -40,7 +40,7 @@ def examine(
     with closing(recorder):
         same = all(_again(rank0, work, drafting) == (recorder.digest(), tokens) for _ in range(runs - 1))
         comparison = compare_with_whole(rank0.placement, recorder, reference)
-        outcome = Outcome(comparison, recorder.digest(), tokens_digest(tokens), runs, same)
+        outcome = Outcome(comparison, recorder.digest(), tuple(map(tuple, tokens)), runs, same)
     promised = promises_bits(rank0, reference)
     broken = limits.broken(comparison, bits=promised)
     if not same:
@@ -60,6 +60,13 @@ def promises_bits(rank0: Rank0, reference: Reference) -> bool:
     names = {*rank0.placement.engines, reference.engine}
     same = reference.dtype == rank0.placement.options.dtype and reference.device == rank0.placement.options.device
     return len(kinds) == len(names) == 1 and same and kinds.pop()[0] is not EngineKind.WORKER
+
+
+def replies(placement: Placement, outcome: Outcome) -> list[str]:
+    """What the ring said, as text."""
+    with closing(Speech(placement.path)) as speech:
+        piece = speech.vocabulary.piece
+        return [b"".join(map(piece, tokens)).decode(errors="replace") for tokens in outcome.tokens]
 
 
 def make_prompts(placement: Placement, streams: int, tokens: int) -> tuple[tuple[int, ...], ...]:
