@@ -20,7 +20,7 @@ from ropeway.launch.drafting import DraftOptions, check_draft
 from ropeway.launch.fetching import place_rank
 from ropeway.launch.placement import CHUNK, Options, Placement
 from ropeway.launch.placing import place_options
-from ropeway.launch.rank import RankSetup
+from ropeway.launch.rank import EXIT_FAILED, RankSetup
 from ropeway.launch.rank0 import Rank0, open_local, open_ring
 from ropeway.launch.ray_nodes import Demand
 from ropeway.launch.replica import Opener, Replica
@@ -136,7 +136,10 @@ def serve(
         if cluster and (ring or key or listen or place):
             raise ValueError("cluster: it places and joins its ring itself; leave --ring, --key, --listen and --place")
         keys = read_api_keys(api_key) if api_key is not None else ()
-        listener = open_listener(host, port, protected=bool(keys) or no_auth)
+        try:
+            listener = open_listener(host, port, protected=bool(keys) or no_auth)
+        except OSError as error:
+            raise flags.fail(f"{host}:{port} cannot be listened at: {error.strerror or error}", EXIT_FAILED) from None
         options = Options(
             model,
             stages,

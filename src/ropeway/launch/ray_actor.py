@@ -54,11 +54,14 @@ class RankHost:
         assert self._process is not None
         stream = self._process.stderr
         assert stream is not None
-        for line in iter(lambda: stream.readline(LINE_BYTES), b""):
-            with contextlib.suppress(OSError):
-                os.write(2, line)  # into Ray's log of this node
-            self._tail.append(line.decode(errors="replace").strip())
-        return self._process.wait(), next((line for line in reversed(self._tail) if line), "")
+        with stream:
+            for line in iter(lambda: stream.readline(LINE_BYTES), b""):
+                with contextlib.suppress(OSError):
+                    os.write(2, line)  # into Ray's log of this node
+                self._tail.append(line.decode(errors="replace").strip())
+        status = self._process.wait()
+        self.stop()
+        return status, next((line for line in reversed(self._tail) if line), "")
 
     def stop(self) -> None:
         """End it: its tether's end is enough."""

@@ -43,12 +43,13 @@ class RayNode:
     free: dict[str, float]
 
     def cpus(self, demand: Demand) -> float:
-        """The CPUs that a rank would have here."""
+        """The CPUs that a rank would have here; 0 where not a whole one is free and no number was said."""
         return demand.cpus or float(int(self.free.get("CPU", 0.0)))
 
     def suits(self, demand: Demand) -> bool:
         """Whether there is room for a rank."""
-        return self.free.get("CPU", 0.0) >= max(self.cpus(demand), 1e-4) and self.free.get("GPU", 0.0) >= demand.gpus
+        enough = 0 < self.cpus(demand) <= self.free.get("CPU", 0.0)
+        return enough and self.free.get("GPU", 0.0) >= demand.gpus
 
 
 @dataclass(frozen=True, slots=True)
