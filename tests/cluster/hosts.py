@@ -146,6 +146,11 @@ class Village:
         environment = {"ROPEWAY_CACHE": str(self.cache(host)), **environment}
         return self.yard.start(command, f"{host.name}-{args[0]}", **environment)
 
+    def strangers(self, host: Host, ticket: str, member: str) -> Process:
+        """Start `strangers.py` on a host."""
+        command = host.command(sys.executable, "-m", "cluster.strangers", member)
+        return self.yard.start([*command], f"{host.name}-strangers", ROPEWAY_TICKET=ticket)
+
     def node(self, host: Host, ticket: str = "", *more: str) -> Process:
         """Start a node: the first one without a ticket, else by it."""
         flags = ("--label", host.name, "--relays", "none", "--bind", f"{host.address}:0", *more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,8 +15,10 @@ import pytest
 
 from cluster.asking import Server, Stream, Watcher
 from cluster.hosts import Host, Village
+from cluster.strangers import FLOOD
 from end_to_end.processes import LIMIT_S, Process, is_alive, processes, wait_until
 from ropeway.cluster.ticket import Ticket
+from ropeway.transport.iroh.switchboard import MOST_UNPROVED
 from tiny_gguf import TinyModel, write_tiny
 
 pytestmark = pytest.mark.timeout(220)
@@ -318,6 +321,38 @@ def test_who_is_not_let_in(village: Village) -> None:
     assert alive(village) == ["host0", "host1"]
     assert ticket.key.hex() not in up.said()
     assert not any(ticket.text() in seen.args for seen in processes())
+
+
+def test_strangers_while_it_serves(village: Village) -> None:
+    cluster = Cluster(village)
+    server = Server(village, village.hosts[0], 3)
+    server.wait()
+    text = server.complete().text
+    listed = village.ropeway(village.hosts[0], "nodes", "--json")
+    assert listed.status() == 0
+    nodes = json.loads(listed.out)["nodes"]
+    [member] = [node["node"] for node in nodes if node["label"] == "host1"]
+
+    stream = server.stream()
+    with Watcher(server, losses=0):
+        strangers = village.strangers(village.hosts[2], cluster.ticket, member)
+        assert strangers.status() == 0, strangers.said()
+    told = json.loads(strangers.out)
+    silent, turned_away = told.pop("late"), told.pop("turned away")
+    assert told == {"wrong_cluster": 1, "wrong_key": 2, "bad_seal": 2}
+    assert silent <= MOST_UNPROVED
+    assert silent + turned_away == FLOOD
+    assert stream.error == "", server.process.said()
+    for name in ("wrong_cluster", "wrong_key", "bad_seal"):
+        assert name in cluster.agents["host0"].err
+
+    assert server.is_ready()
+    listed = village.ropeway(village.hosts[0], "nodes", "--json")
+    assert listed.status() == 0
+    after = json.loads(listed.out)["nodes"]
+    told_before, told_after = ([(one["node"], one["state"], one["names"]) for one in seen] for seen in (nodes, after))
+    assert told_after == told_before
+    assert server.complete().text == text
 
 
 @pytest.mark.parametrize("village", [FAR], indirect=True, ids=["120ms"])

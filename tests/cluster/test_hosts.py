@@ -27,6 +27,7 @@ CASES = (
     "two_at_once_and_no_room",
     "the_one_who_serves_is_killed",
     "who_is_not_let_in",
+    "strangers_while_it_serves",
     "far_apart",
 )
 AT_ONCE = 2
