@@ -65,6 +65,19 @@ def test_what_a_status_means(entry: dict[str, object], state: State) -> None:
     assert found.state is state
 
 
+@pytest.mark.parametrize("said", [{}, {"success": False, "error": "internal"}, {"instances": 7}, {"instances": [1, 2]}])
+def test_only_null_means_that_there_is_no_instance(said: dict[str, object]) -> None:
+    assert read_instance({"instances": None}) is None
+    with pytest.raises(ValueError, match="no instance and not null"):
+        read_instance(said)
+
+
+def test_what_an_instance_costs_is_read() -> None:
+    found = read_instance({"instances": {"id": 5, "dph_total": 0.25}})
+    assert found is not None
+    assert found.price == 0.25
+
+
 def test_what_is_sent() -> None:
     body = search_body(Wanted(2, gpu="RTX 4090", disk_gb=20))
     assert body["gpu_name"] == {"eq": "RTX 4090"}

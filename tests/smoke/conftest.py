@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from end_to_end.processes import Process, Yard
-from smoke.fake_rented import KEY
+from smoke.fake_rented import HERE, KEY
 from smoke.fake_vast import FakeVast, fake_vast
 from tiny_gguf import TinyModel, write_tiny
 
@@ -24,6 +24,8 @@ class Runs:
         self.yard = yard
         self.fake = fake
         self.state = state
+        self.at_its_pace = False
+        """Ask the service as the command does, and not as quickly as it answers."""
 
     def moods(self, **moods: Any) -> None:
         """What the service will do."""
@@ -31,23 +33,13 @@ class Runs:
             assert hasattr(self.fake.moods, name)
             setattr(self.fake.moods, name, mood)
 
-    def start(self, *flags: str, group: bool = False, **environment: str) -> Process:
+    def start(self, *flags: str, group: bool = False, prelude: str = "", **environment: str) -> Process:
         """With `--json` and quick looks; `flags` come last, so that they win. SMOKE_CLUSTER says how nodes meet.
 
-        `group` makes it the leader of a group of processes, as a shell does.
+        `group` makes it the leader of a group of processes, as a shell does. The Python text `prelude` runs first.
         """
         cluster = os.environ.get("SMOKE_CLUSTER", "tcp")
-        command = [
-            sys.executable,
-            "-m",
-            "ropeway.cli.smoke_run",
-            "--vastai",
-            "--server-url",
-            self.fake.url,
-            "--cluster",
-            cluster,
-            "--json",
-        ]
+        command = [*self._command(prelude), "--vastai", "--server-url", self.fake.url, "--cluster", cluster, "--json"]
         command += ["--image", "ropeway/test", "--model", "any", "--poll", "0.2", "--timeout", "60", *flags]
         if group:
             lead = "import os, sys\nos.setsid()\nos.execv(sys.argv[1], sys.argv[1:])"
@@ -56,8 +48,17 @@ class Runs:
 
     def cleanup(self, *flags: str) -> Process:
         """`pp-smoke-run --cleanup`."""
-        command = [sys.executable, "-m", "ropeway.cli.smoke_run", "--cleanup", *flags]
-        return self.yard.start(command, "cleanup", **self.environment())
+        return self.yard.start([*self._command(), "--cleanup", *flags], "cleanup", **self.environment())
+
+    def _command(self, prelude: str = "") -> list[str]:
+        if prelude:
+            quick = f"import runpy\nrunpy.run_path({str(HERE / 'quick_run.py')!r}, run_name='__main__')"
+            self.fake.burst_s = 0.0
+            return [sys.executable, "-c", f"{prelude}\n{quick}"]
+        if self.at_its_pace:
+            return [sys.executable, "-m", "ropeway.cli.smoke_run"]
+        self.fake.burst_s = 0.0
+        return [sys.executable, str(HERE / "quick_run.py")]
 
     def environment(self) -> dict[str, str]:
         return {"VAST_API_KEY": KEY, "ROPEWAY_STATE": str(self.state), "COLUMNS": "80"}

@@ -101,7 +101,8 @@ class Moods:
     """What the service does next: one word a create or destroy, in order, then the last for ever.
 
     creates: ok, gone, busy (429), lost (rented, and no answer), swallowed (no answer, nothing rented), broken (500 and
-    rented), refused, denied. destroys: ok, busy, broken, stuck (says yes and does nothing).
+    rented), page (200 and HTML, rented), refused, denied. destroys: stuck (says yes and does nothing) and what follows.
+    All but creates: ok, busy, broken, page (200 and HTML), false (200, `success` false), missing (404 and HTML).
     """
 
     creates: deque[str] = field(default_factory=deque)
@@ -109,6 +110,7 @@ class Moods:
     self_destroys: deque[str] = field(default_factory=deque)
     searches: deque[str] = field(default_factory=deque)
     statuses: deque[str] = field(default_factory=deque)
+    lists: deque[str] = field(default_factory=deque)
     instances: dict[int, str] = field(default_factory=dict)
     """The fate of a stage's instance; run by default."""
     commands: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -116,6 +118,8 @@ class Moods:
     command: tuple[str, ...] = STUB
     environment: dict[str, str] = field(default_factory=dict)
     container_key: bool = True
+    dearer: float = 1.0
+    """What an instance costs is this times what its offer said."""
 
 
 def offer(number: int, **more: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from smoke.fake_http import Answer, handler_of
 from smoke.fake_rented import BURST_S, KEY, LIMIT_S, Moods, Rented, Request, offer
 
+PAGE = b"<!DOCTYPE html><html><body>Down for maintenance</body></html>"
 Gate = Callable[[Request], None]
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ class FakeVast:
         self.ever: list[Rented] = []
         self.gates: dict[str, Gate] = {}
         """Called inside a request of a kind, before it is answered."""
+        self.burst_s = BURST_S
         self._alive: dict[int, Rented] = {}
         self._lock = threading.RLock()
         self._next = 7000
@@ -104,6 +106,8 @@ class FakeVast:
             case "create":
                 return self._create(int(request.path.strip("/").split("/")[-1]), body)
             case "list":
+                if odd := _odd(_next(self.moods.lists)):
+                    return odd
                 return _json(200, {"instances": [self._shape(rented) for rented in list(self._alive.values())]})
             case "status":
                 return self._status(_id(request))
@@ -126,18 +130,15 @@ class FakeVast:
         assert body["rentable"] == {"eq": True}
         assert body["rented"] == {"eq": False}
         assert body["order"] == [["dph_total", "asc"]]
-        match _next(self.moods.searches):
-            case "busy":
-                return _busy()
-            case "broken":
-                return 502, "text/html", b"<html><body>Bad Gateway</body></html>"
+        if odd := _odd(_next(self.moods.searches)):
+            return odd
         found = [o for o in self.offers if all(_fits(o, name, rule) for name, rule in body.items())]
         return _json(200, {"offers": sorted(found, key=lambda o: float(o["dph_total"]))[: body["limit"]]})
 
     def _create(self, ask: int, body: dict[str, Any]) -> Answer | None:
         with self._lock:
             now = time.monotonic()
-            burst, self._last_create = now - self._last_create < BURST_S, now
+            burst, self._last_create = now - self._last_create < self.burst_s, now
         mood = _next(self.moods.creates)
         if burst or mood == "busy":
             return _busy()
@@ -159,6 +160,8 @@ class FakeVast:
             return None
         if mood == "broken":
             return 504, "text/html", b"<html>504 Gateway Time-out</html>"
+        if mood == "page":
+            return 200, "text/html", PAGE
         return _json(200, {"success": True, "new_contract": rented.id})
 
     def _rent(self, chosen: dict[str, Any], body: dict[str, Any]) -> Rented:
@@ -191,8 +194,8 @@ class FakeVast:
             )
 
     def _status(self, number: int) -> Answer:
-        if _next(self.moods.statuses) == "busy":
-            return _busy()
+        if odd := _odd(_next(self.moods.statuses)):
+            return odd
         rented = self._alive.get(number)
         if rented is not None and rented.how == "vanish" and rented.looks >= 2:
             self._end(rented)
@@ -216,7 +219,7 @@ class FakeVast:
             "ssh_host": "ssh4.vast.ai",
             "ssh_port": 30000 + rented.id,
             "ports": {},
-            "dph_total": rented.offer["dph_total"],
+            "dph_total": rented.offer["dph_total"] * self.moods.dearer,
         }
 
     def _fetch(self, request: Request) -> Answer:
@@ -231,10 +234,8 @@ class FakeVast:
         if who not in ("owner", str(number)):
             return _json(403, {"success": False, "error": "forbidden", "msg": "not your instance"})
         mood = _next(self.moods.destroys if who == "owner" else self.moods.self_destroys)
-        if mood == "busy":
-            return _busy()
-        if mood == "broken":
-            return _json(500, {"success": False, "error": "internal", "msg": "try again"})
+        if odd := _odd(mood):
+            return odd
         rented = self._alive.get(number)
         if rented is None:
             return _json(404, {"success": False, "error": "no_such_instance", "msg": f"Instance {number} not found"})
@@ -283,6 +284,17 @@ def _next(moods: deque[str]) -> str:
     if not moods:
         return "ok"
     return moods.popleft() if len(moods) > 1 else moods[0]
+
+
+def _odd(mood: str) -> Answer | None:
+    """An answer to anything that does nothing."""
+    return {
+        "busy": _busy(),
+        "broken": (502, "text/html", b"<html><body>Bad Gateway</body></html>"),
+        "page": (200, "text/html", PAGE),
+        "false": _json(200, {"success": False, "error": "internal", "msg": "try again"}),
+        "missing": (404, "text/html", b"<html>404 Not Found</html>"),
+    }.get(mood)
 
 
 def _id(request: Request) -> int:

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from ropeway.smoke.environment import BadVariable, for_children, read_settings
+from ropeway.smoke.environment import BadVariable, read_settings
+from ropeway.smoke.hidden import for_children
 
-GOOD = {"STAGE": "1", "NUM_STAGES": "3", "SEED_ADDR": "tcp:127.0.0.1:4:secret", "MODEL": "demo"}
+GOOD = {"STAGE": "1", "NUM_STAGES": "3", "SEED_ADDR": "tcp:127.0.0.1:4:5ec2e7", "MODEL": "demo"}
 
 
 def test_a_stage_of_a_run() -> None:
@@ -18,7 +19,7 @@ def test_a_stage_of_a_run() -> None:
     assert (settings.stage, settings.num_stages, settings.model, settings.engine) == (1, 3, "demo", "llamacpp")
     assert (settings.container_id, settings.orphan_s, settings.end_with_stdin) == ("77", 20.0, False)
     assert read_settings(GOOD).orphan_s == 600.0
-    assert "secret" not in repr(settings)
+    assert "5ec2e7" not in repr(settings)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +35,22 @@ def test_a_stage_of_a_run() -> None:
         ("NUM_STAGES", "9999999999999", "not a whole number"),
         ("SEED_ADDR", "", "not set"),
         ("SEED_ADDR", "a\nb", "control characters"),
+        ("SEED_ADDR", "a-5ec2e7", "no ticket"),
+        ("SEED_ADDR", "tcp:127.0.0.1:5ec2e7", "not a ticket"),
+        ("SEED_ADDR", "ropeway15ec2e7", "damaged"),
         ("MODEL", " ", "not set"),
         ("ENGINE", "magic", "none of"),
         ("CONTEXT", "0", "outside"),
+        ("THREADS", "-1", "outside"),
+        ("GPU_LAYERS", "all", "not a whole number"),
+        ("RUN_LABEL", "a\x1b", "control characters"),
+        ("WORKER_CMD", "a\x00", "control characters"),
+        ("END_WITH_STDIN", "2", "outside"),
+        ("RELAYS", "nearby", "neither default, none, nor a URL"),
+        ("RELAYS", "https://one.example,two", "neither default, none, nor a URL"),
         ("ORPHAN_S", "0", "outside"),
         ("BIND", "everywhere", "not HOST:PORT"),
+        ("BIND", "localhost:0", "must begin with an IP address"),
         ("VAST_URL", "http://example.org", "neither https"),
     ],
 )
@@ -47,6 +59,7 @@ def test_a_bad_variable_is_refused_by_name(name: str, value: str, why: str) -> N
         read_settings(GOOD | {name: value})
     assert caught.value.name == name
     assert str(caught.value).startswith(f"{name}: ")
+    assert "5ec2e7" not in str(caught.value)
 
 
 def test_children_get_no_secrets() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from ropeway.launch.provider import Wanted
-from ropeway.smoke.environment import SECRETS
 from ropeway.smoke.health import STALE_S, VARIABLE, Pulse, is_well
+from ropeway.smoke.hidden import SECRETS
 from smoke.conftest import Runs
 
 ROOT = Path(__file__).parents[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -54,16 +55,60 @@ def test_a_living_run_keeps_its_ledger(tmp_path: Path) -> None:
     assert Ledger.take_over(ledger.path) is None
 
 
-def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_cut_off_counts_as_a_create(tmp_path: Path) -> None:
     ledger = Ledger.begin("vastai", "", "run-1", tmp_path)
+    ledger.creating(1)
     ledger.created(7001)
+    assert not ledger.entries().unclear
     ledger.close(settled=False)
     with ledger.path.open("a") as file:
         file.write('{"event": "crea')
     taken = Ledger.take_over(ledger.path)
     assert taken is not None
-    assert taken.entries().ids == {7001}
+    entries = taken.entries()
+    assert (entries.ids, entries.unreadable, entries.unclear) == ({7001}, 1, True)
     taken.close(settled=True)
+
+
+def test_a_create_that_was_refused_is_not_looked_for(tmp_path: Path) -> None:
+    ledger = Ledger.begin("vastai", "", "run-1", tmp_path)
+    assert ledger.entries().nothing
+    ledger.creating(1)
+    assert ledger.entries().unclear
+    ledger.refused()
+    assert not ledger.entries().unclear
+    assert not ledger.entries().nothing
+    ledger.close(settled=True)
+
+
+def test_a_file_without_a_readable_line_is_not_nothing(tmp_path: Path) -> None:
+    ledger = Ledger.begin("vastai", "", "run-1", tmp_path)
+    ledger.close(settled=False)
+    ledger.path.write_bytes(b"\x00" * 40)
+    taken = Ledger.take_over(ledger.path)
+    assert taken is not None
+    entries = taken.entries()
+    assert (entries.provider, entries.label, entries.nothing) == ("", "run-1", False)
+    taken.close(settled=True)
+
+
+def test_a_cleanup_that_takes_the_empty_file_away_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "smoke-run" / "run-1.ledger"
+    lock, taken = fcntl.flock, 0
+
+    def late(descriptor: int, how: int) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == 1:
+            path.unlink()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    ledger = Ledger.begin("vastai", "", "run-1", tmp_path)
+    assert taken == 2
+    ledger.creating(1)
+    assert '"creating"' in path.read_text()
+    ledger.close(settled=True)
 
 
 @pytest.mark.parametrize("label", ["", "../up", "a/b", ".hidden", "x" * 101, "new\nline"])

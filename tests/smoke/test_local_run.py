@@ -15,7 +15,7 @@ import pytest
 
 from end_to_end.commands import ropeway_json
 from end_to_end.processes import PROC, Yard, children, is_alive, wait_until
-from ropeway.smoke.environment import SECRETS
+from ropeway.smoke.hidden import SECRETS
 
 LIMIT_S = 110
 
@@ -40,7 +40,7 @@ def test_a_tiny_models_tokens_are_those_of_one_process(small: str, stages: int) 
     value = smoke("--num-stages", str(stages), "--model", small, "--prompt", "the hello", "--max-tokens", "24")
     whole = alone(small, "the hello", 24)
     assert (value["token_ids"], value["text"]) == (whole["token_ids"], whole["text"])
-    assert [rented["stage"] for rented in value["instances"]] == list(range(stages))
+    assert len({rented["id"] for rented in value["instances"]}) == stages
     assert all(rented["destroyed"] for rented in value["instances"])
     assert value["dollars"] == 0.0
 

@@ -71,7 +71,7 @@ def test_joining_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(node_module, "join_cluster", flaky)
     monkeypatch.setattr(node_module, "RETRY_S", 0.0)
-    with node_module._joined(settings("t")) as cluster:
+    with node_module._joined(settings("tcp:127.0.0.1:4:00")) as cluster:
         assert cluster.node == "seed"
     assert tries == 3
 

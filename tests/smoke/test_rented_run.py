@@ -12,15 +12,19 @@ from smoke.fake_rented import offer as make_offer
 
 
 def test_a_run_rents_says_hello_and_gives_everything_back(runs: Runs) -> None:
+    runs.at_its_pace = True
     value = runs.result(runs.start(), 0)
+    assert [*value] == ["text", "token_ids", "ok", "reason", "steps", "instances", "dollars"]
+    assert all([*step] == ["name", "seconds"] for step in value["steps"])
+    assert all([*rented] == ["id", "price", "destroyed"] for rented in value["instances"])
     assert (value["ok"], value["reason"]) == (True, "")
     assert value["text"] == "hello to 'Say hello'"
     assert value["token_ids"] == [5, 7]
     names = ["search", "node", "create", "running", "converge", "workers", "names", "reply", "destroy"]
     assert [step["name"] for step in value["steps"]] == names
-    assert [(rented["stage"], rented["price"], rented["destroyed"]) for rented in value["instances"]] == [
-        (0, 0.05, True),
-        (1, 0.06, True),
+    assert value["instances"] == [
+        {"id": rented.id, "price": price, "destroyed": True}
+        for rented, price in zip(runs.fake.ever, (0.05, 0.06), strict=True)
     ]
     assert 0 < value["dollars"] < 0.11 * 60 / 3600
     assert runs.fake.rented == []
@@ -106,5 +110,9 @@ def test_the_human_form_shows_the_same(runs: Runs) -> None:
     assert process.out.startswith("-- reply -----")
     for rented in runs.fake.ever:
         assert f"instance {rented.id}: stage {rented.stage}" in process.err
-    assert "steps: search" in process.err
-    assert process.err.splitlines()[-1] == "ok"
+    words = process.err.splitlines()
+    names = ["search", "node", "create", "running", "converge", "workers", "names", "reply", "destroy"]
+    assert [line.split()[1] for line in words if line.startswith("step ")] == [f"{name}:" for name in names]
+    assert words[-3] == "2 tokens: 5 7"
+    assert float(words[-2].removeprefix("$")) > 0
+    assert words[-1] == "ok"

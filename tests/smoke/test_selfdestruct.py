@@ -27,7 +27,7 @@ def settings_of(fake: FakeVast, **more: str) -> NodeSettings:
     with VastAi(KEY, fake.url) as client:
         client.create(Offer(4100, 90, 0.05), Order("i", 40, "run/0", {"STAGE": "0"}))
     rented = fake.ever[0]
-    variables = {"STAGE": "0", "NUM_STAGES": "1", "SEED_ADDR": "t", "MODEL": "m", "VAST_URL": fake.url}
+    variables = {"STAGE": "0", "NUM_STAGES": "1", "SEED_ADDR": "tcp:127.0.0.1:4:00", "MODEL": "m", "VAST_URL": fake.url}
     return read_settings(variables | {"CONTAINER_ID": str(rented.id), "CONTAINER_API_KEY": rented.key} | more)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -43,6 +44,16 @@ def test_a_step_has_its_own_deadline_inside_the_total() -> None:
         own.check("pp-entry did not resolve")
     with pytest.raises(StepFailed, match=r"the reply did not come before the run's --timeout"):
         total.check("the reply did not come")
+
+
+def test_time_goes_on_while_this_machine_sleeps(attention: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", lambda number: now if number == 7 else 0.0)
+    steps = Steps(300.0, {}, attention)
+    now += 4000.0
+    with pytest.raises(StepFailed, match="before the run's --timeout"), steps.step("running") as deadline:
+        deadline.check("it did not run")
 
 
 def test_the_record_names_every_step_and_the_one_that_failed(attention: Attention) -> None:

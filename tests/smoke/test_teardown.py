@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from ropeway.launch.provider import Denied, Instance, NotDone, Offer, Order, State, Unclear, Wanted
+from ropeway.smoke.clock import elapsed
 from ropeway.smoke.steps import Deadline
 from ropeway.smoke.teardown import Left, destroy_all
 
@@ -69,8 +70,8 @@ def tear_down(
     service: Service, *ids: int, limit_s: float = 20.0, unclear: tuple[str, ...] = ()
 ) -> tuple[list[Left], set[int]]:
     gone: set[int] = set()
-    now = time.monotonic()
-    deadline = Deadline("destroy", limit_s, now + limit_s, time.monotonic)
+    now = elapsed()
+    deadline = Deadline("destroy", limit_s, now + limit_s, elapsed)
     left = destroy_all(
         service, ids, "run", deadline, pause_s=0.01, unclear=dict.fromkeys(unclear, now + 1000.0), gone=gone.add
     )
@@ -125,6 +126,23 @@ def test_a_list_that_never_comes_is_named() -> None:
     assert gone == {1}
 
 
+def test_what_is_still_listed_is_destroyed_again() -> None:
+    service = Service(1)
+    service.status = lambda instance: None  # type: ignore[method-assign]
+    service.moods[1] = [nothing, nothing]
+    assert tear_down(service, 1) == ([], {1})
+    assert service.tries == 3
+
+
+def test_what_is_listed_for_ever_is_left() -> None:
+    service = Service(1, 2)
+    service.status = lambda instance: None  # type: ignore[method-assign]
+    service.moods[1] = [nothing for _ in range(10_000)]
+    left, gone = tear_down(service, 1, 2, limit_s=0.2)
+    assert left == [Left(1, "it is still listed after it was destroyed")]
+    assert gone == {2}
+
+
 def test_an_instance_that_is_listed_late_is_found() -> None:
     service = Service()
     real = service.list_run
@@ -140,7 +158,7 @@ def test_an_instance_that_is_listed_late_is_found() -> None:
 
     service.list_run = late  # type: ignore[method-assign]
     assert tear_down(service, unclear=("run/0",)) == ([], {9})
-    assert looks == 3, "it was looked for until it was found, and no longer"
+    assert looks == 4, "it was looked for until it was found, and once more to see that it is gone"
 
 
 def test_a_create_that_rented_nothing_is_looked_for_until_time_is_up() -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -20,7 +21,7 @@ from ropeway.launch.provider import Provider, Wanted
 from ropeway.launch.vastai import SERVER, TIMEOUT_S, VastAi, check_server
 from ropeway.smoke.cleanup import clean_up
 from ropeway.smoke.cluster import HERE, KINDS, Reach
-from ropeway.smoke.ledger import Entries, Ledger
+from ropeway.smoke.ledger import Ledger
 from ropeway.smoke.local import LocalProvider
 from ropeway.smoke.renting import Pace
 from ropeway.smoke.reporter import Reporter
@@ -112,7 +113,8 @@ def smoke(
         with Reporter() as reporter:
             if cleanup:
                 limit_s = limits.get("destroy", LIMITS_S["destroy"])
-                raise typer.Exit(_clean_up(reporter, limit_s, api_key, api_key_file, request_timeout))
+                make = partial(_service, api_key, api_key_file, request_timeout)
+                raise typer.Exit(0 if clean_up(make, server_url, reporter, limit_s, 2 * reconcile) else EXIT_FAILED)
             cluster = cluster or ("iroh" if vastai else "tcp")
             settings = RunSettings(
                 Wanted(num_stages, gpu, disk_gb=disk),
@@ -137,16 +139,17 @@ def smoke(
             )
             if vastai and not image:
                 raise ValueError("image: --vastai needs --image NAME or ROPEWAY_IMAGE (docs/smoke-run.md makes one)")
-            key = _key(api_key, api_key_file) if vastai else ""
-            status = _run(settings, _provider(vastai, key, server_url, request_timeout), reporter, as_json)
+            provider: Provider
+            provider = _service(api_key, api_key_file, request_timeout, server_url) if vastai else LocalProvider()
+            status = _run(settings, provider, reporter, as_json)
     except ValueError as error:
         sys.stderr.write(f"pp-smoke-run: {error}\n")
         raise typer.Exit(EXIT_USAGE) from None
     raise typer.Exit(status)
 
 
-def _provider(vastai: bool, key: str, server_url: str, timeout_s: float) -> Provider:
-    return VastAi(key, server_url, timeout_s=timeout_s) if vastai else LocalProvider()
+def _service(key: str | None, key_file: Path | None, timeout_s: float, server: str) -> Provider:
+    return VastAi(_key(key, key_file), server, timeout_s=timeout_s)
 
 
 def _run(settings: RunSettings, provider: Provider, reporter: Reporter, as_json: bool) -> int:
@@ -173,15 +176,6 @@ def _run(settings: RunSettings, provider: Provider, reporter: Reporter, as_json:
     for line in leftovers(result.left, provider.destroy_command("{id}"), settings.label):
         reporter.red(line)
     return status
-
-
-def _clean_up(reporter: Reporter, limit_s: float, key: str | None, key_file: Path | None, timeout_s: float) -> int:
-    def make(entries: Entries) -> Provider:
-        if entries.provider != VastAi.name:
-            raise ValueError(f"ledger: {entries.provider!r} is no service that we know")
-        return VastAi(_key(key, key_file), entries.server, timeout_s=timeout_s)
-
-    return 0 if clean_up(make, reporter, limit_s) else EXIT_FAILED
 
 
 def _key(given: str | None, file: Path | None) -> str:

@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -26,13 +26,19 @@ LEAVE_S: Final = 5.0
 
 
 @contextmanager
-def running_agent(settings: AgentSettings, up_s: float = UP_S) -> Iterator[Agent]:
+def running_agent(
+    settings: AgentSettings, up_s: float = UP_S, environment: Mapping[str, str] | None = None
+) -> Iterator[Agent]:
     """A node of a cluster for as long as the context lasts. What its agent says goes to our standard error.
 
+    `environment` is the agent's; None: ours.
     Raises AgentError: it could not bind, join or prove itself within `up_s`; the text says which.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "ropeway.cluster.agent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "ropeway.cluster.agent"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=None if environment is None else dict(environment),
     )
     try:
         assert process.stdin is not None

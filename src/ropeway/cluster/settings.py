@@ -6,9 +6,24 @@ import json
 import socket
 from dataclasses import asdict, dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 DEFAULT_RELAYS: Final = "default"
 NO_RELAYS: Final = "none"
+
+
+def check_relays(relays: str) -> None:
+    """Refuse, with ValueError, what is neither default, none, nor URLs with commas between."""
+    if relays in (DEFAULT_RELAYS, NO_RELAYS):
+        return
+    for url in relays.split(","):
+        try:
+            parts = urlsplit(url.strip())
+            known = parts.scheme in ("https", "http") and bool(parts.hostname)
+        except ValueError:
+            known = False
+        if not known:
+            raise ValueError(f"relays: {url.strip()!r} is neither default, none, nor a URL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +50,7 @@ class AgentSettings:
             raise ValueError("ticket: the first node of a cluster has none")
         if len(self.label.encode()) > 63 or not self.label.isprintable():
             raise ValueError(f"label: {self.label!r} is not a printable name of at most 63 bytes")
-        if not self.relays:
-            raise ValueError("relays: expected default, none, or URLs")
+        check_relays(self.relays)
 
     @property
     def name(self) -> str:

@@ -82,6 +82,8 @@ class Instance:
     state: State
     status: str = ""
     message: str = ""
+    price: float | None = None
+    """Dollars an hour, where the service says."""
 
 
 def stage_label(run: str, stage: int) -> str:

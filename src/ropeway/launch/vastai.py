@@ -68,6 +68,7 @@ class VastAi:
         server: str = SERVER,
         *,
         timeout_s: float = TIMEOUT_S,
+        gap_s: float = GAP_S,
         create_gap_s: float = CREATE_GAP_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -77,12 +78,15 @@ class VastAi:
             raise ValueError("api-key: it is empty or has characters that no key has")
         self._key = key
         self._timeout_s = timeout_s
+        self._gap_s = gap_s
         self._create_gap_s = create_gap_s
         self._sleep = sleep
         self._pace = threading.Lock()
         self._next_at = 0.0
         limits = httpx.Timeout(timeout_s, connect=min(10.0, timeout_s))
-        self._client = httpx.Client(timeout=limits, follow_redirects=False, trust_env=True)
+        # A proxy of the environment gets the key only inside TLS; plain HTTP stays on this machine.
+        tls = self.server.startswith("https:")
+        self._client = httpx.Client(timeout=limits, follow_redirects=False, trust_env=tls)
 
     def search(self, wanted: Wanted) -> tuple[Offer, ...]:
         """As `Provider`."""
@@ -159,10 +163,10 @@ class VastAi:
         return "".join(c if c.isprintable() or c == "\n" else " " for c in text.replace(self._key, "***")).strip()
 
     def _ask(
-        self, method: str, path: str, body: Mapping[str, object] | None, what: str, gap_s: float = GAP_S
+        self, method: str, path: str, body: Mapping[str, object] | None, what: str, gap_s: float | None = None
     ) -> dict[str, Any] | None:
         """One request and its JSON reply; None for 404 where one instance was asked for."""
-        self._wait_turn(gap_s)
+        self._wait_turn(self._gap_s if gap_s is None else gap_s)
         headers = {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
         try:
             status, content = self._fetch(method, f"{self.server}{API}{path}", headers, body, REPLY_BYTES)

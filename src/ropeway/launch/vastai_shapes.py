@@ -93,7 +93,7 @@ def read_created(value: Mapping[str, Any]) -> int | None:
 
 def read_instance(value: Mapping[str, Any]) -> Instance | None:
     """The instance of GET /instances/{id}/, None for null. Raises ValueError for another shape."""
-    entry = value.get("instances")
+    entry = value.get("instances", "")
     if entry is None or entry == []:
         return None
     if isinstance(entry, list) and len(entry) == 1:
@@ -119,9 +119,8 @@ def _read_instance(entry: Mapping[str, Any]) -> Instance | None:
     if number is None:
         return None
     status, message = _text(entry.get("actual_status")), _text(entry.get("status_msg"))
-    return Instance(
-        number, _text(entry.get("label")), _state(status, _text(entry.get("intended_status")), message), status, message
-    )
+    state = _state(status, _text(entry.get("intended_status")), message)
+    return Instance(number, _text(entry.get("label")), state, status, message, _real(entry.get("dph_total")))
 
 
 def _state(status: str, intended: str, message: str) -> State:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from ropeway.cluster.client import Agent, MemberView
 from ropeway.cluster.messages import Message, stage_name
 from ropeway.cluster.process import running_agent
 from ropeway.cluster.settings import DEFAULT_RELAYS, NO_RELAYS, AgentSettings
-from ropeway.smoke.loopback.link import TICKET
+from ropeway.cluster.ticket import Ticket
+from ropeway.smoke.hidden import for_children
+from ropeway.smoke.loopback.link import TICKET, read_ticket
 
 KINDS: Final = ("tcp", "iroh")
 
@@ -127,7 +130,7 @@ def open_cluster(kind: str, up_s: float, reach: Reach = HERE) -> Iterator[Cluste
         settings = AgentSettings(
             home, first=True, label="orchestrator", bind=reach.bind, relays=reach.relays, wan=_far(reach)
         )
-        with running_agent(settings, up_s) as agent:
+        with running_agent(settings, up_s, for_children(os.environ)) as agent:
             yield AgentCluster(agent)
 
 
@@ -142,8 +145,16 @@ def join_cluster(ticket: str, label: str, up_s: float, reach: Reach = HERE) -> I
         return
     with _home() as home:
         settings = AgentSettings(home, ticket, label=label, bind=reach.bind, relays=reach.relays, wan=_far(reach))
-        with running_agent(settings, up_s) as agent:
+        with running_agent(settings, up_s, for_children(os.environ)) as agent:
             yield AgentCluster(agent)
+
+
+def check_ticket(ticket: str) -> None:
+    """Refuse, with ValueError that does not hold it, what is no ticket of either kind of cluster."""
+    if ticket.startswith(TICKET):
+        read_ticket(ticket)
+    else:
+        Ticket.parse(ticket)
 
 
 def ring_key(ticket: str) -> bytes:

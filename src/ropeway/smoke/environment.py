@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ropeway.cluster.settings import DEFAULT_RELAYS
+from ropeway.cluster.settings import DEFAULT_RELAYS, check_relays
 from ropeway.launch.vastai import SERVER, check_server
-from ropeway.smoke.cluster import Reach
+from ropeway.smoke.cluster import Reach, check_ticket
 from ropeway.smoke.models import find_model
-from ropeway.transport.tcp import parse_address
+from ropeway.transport.iroh.endpoint import complete
 
 ORPHAN_S: Final = 600.0
 """How long a node that does not see its orchestrator waits before it destroys itself."""
 MAX_STAGES: Final = 64
-SECRETS: Final = ("SEED_ADDR", "CONTAINER_API_KEY", "VAST_API_KEY")
-"""Variables that no child process gets."""
 
 
 class BadVariable(ValueError):
@@ -59,7 +58,7 @@ def read_settings(variables: Mapping[str, str]) -> NodeSettings:
     return NodeSettings(
         stage=_integer(variables, "STAGE", 0, num_stages - 1),
         num_stages=num_stages,
-        ticket=_text(variables, "SEED_ADDR"),
+        ticket=_ticket(variables),
         model=find_model(_text(variables, "MODEL")),
         label=_text(variables, "RUN_LABEL", "smoke"),
         engine=_engine(variables),
@@ -74,11 +73,6 @@ def read_settings(variables: Mapping[str, str]) -> NodeSettings:
         container_key=_text(variables, "CONTAINER_API_KEY", ""),
         server=_server(variables),
     )
-
-
-def for_children(variables: Mapping[str, str]) -> dict[str, str]:
-    """An environment without the secrets."""
-    return {name: value for name, value in variables.items() if name not in SECRETS}
 
 
 def _text(variables: Mapping[str, str], name: str, default: str | None = None) -> str:
@@ -102,15 +96,26 @@ def _integer(variables: Mapping[str, str], name: str, least: int, most: int, def
     return int(text)
 
 
+def _judge(name: str, check: Callable[[], object]) -> None:
+    """Raise what `check` refuses with the variable's name for its field's."""
+    try:
+        check()
+    except ValueError as error:
+        raise BadVariable(name, re.sub(r"^[a-z-]+: ", "", str(error))) from None
+
+
+def _ticket(variables: Mapping[str, str]) -> str:
+    ticket = _text(variables, "SEED_ADDR")
+    _judge("SEED_ADDR", lambda: check_ticket(ticket))
+    return ticket
+
+
 def _engine(variables: Mapping[str, str]) -> str:
     from ropeway.engines.registry import engine_entry
 
     name = _text(variables, "ENGINE", "")
     if name:
-        try:
-            engine_entry(name)
-        except ValueError as error:
-            raise BadVariable("ENGINE", str(error)) from None
+        _judge("ENGINE", lambda: engine_entry(name))
     return name
 
 
@@ -119,18 +124,12 @@ def _reach(variables: Mapping[str, str]) -> Reach:
         _text(variables, "RELAYS", DEFAULT_RELAYS),
         tuple(address for address in _text(variables, "BIND", "").split(",") if address),
     )
-    for address in reach.bind:
-        try:
-            parse_address(address)
-        except ValueError as error:
-            raise BadVariable("BIND", str(error)) from None
+    _judge("RELAYS", lambda: check_relays(reach.relays))
+    _judge("BIND", lambda: complete(reach.bind))
     return reach
 
 
 def _server(variables: Mapping[str, str]) -> str:
     url = _text(variables, "VAST_URL", SERVER)
-    try:
-        check_server(url)
-    except ValueError as error:
-        raise BadVariable("VAST_URL", str(error)) from None
+    _judge("VAST_URL", lambda: check_server(url))
     return url

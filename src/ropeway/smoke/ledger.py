@@ -6,12 +6,12 @@ a lock on its file while it lives; the file goes once all that it names is known
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,20 @@ class Entries:
     ids: set[int] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
     announced: int = 0
+    refused: int = 0
+    """Creates that certainly rented nothing."""
+    unreadable: int = 0
+    """Lines that cannot be read. Each may have announced a create, or named an instance."""
+
+    @property
+    def nothing(self) -> bool:
+        """Certainly nothing was rented."""
+        return not (self.announced or self.ids or self.unreadable)
+
+    @property
+    def unclear(self) -> bool:
+        """Some create has no known outcome."""
+        return self.announced - self.refused + self.unreadable > len(self.ids)
 
     @property
     def left(self) -> set[int]:
@@ -68,15 +82,14 @@ class Ledger:
         path = _ledgers(directory) / f"{label}{SUFFIX}"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            ledger = cls(path, _new_file(path))
+            ledger._write({"event": "run", "provider": provider, "server": server, "label": label, "pid": os.getpid()})
+            _sync_directory(path.parent)
         except FileExistsError:
             raise ValueError(f"label: a run of this label has left {path}; run pp-smoke-run --cleanup first") from None
         except OSError as error:
-            raise ValueError(f"ledger: {path} cannot be written ({error.strerror}); set ROPEWAY_STATE") from None
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        ledger = cls(path, descriptor)
-        ledger._write({"event": "run", "provider": provider, "server": server, "label": label, "pid": os.getpid()})
-        _sync_directory(path.parent)
+            why = error.strerror or str(error)
+            raise ValueError(f"ledger: {path} cannot be written ({why}); set ROPEWAY_STATE") from None
         return ledger
 
     @classmethod
@@ -93,13 +106,20 @@ class Ledger:
             return None
         return cls(path, descriptor)
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last line, by the clock on the wall."""
+        return time.time() - os.fstat(self._descriptor).st_mtime
+
     def entries(self) -> Entries:
-        """What the file says; a last line that was cut off by a crash is left out."""
+        """What the file says. A label that it does not say is the file's name."""
         size = os.fstat(self._descriptor).st_size
-        entries = Entries()
+        entries = Entries(label=self.path.name.removesuffix(SUFFIX))
         for line in os.pread(self._descriptor, size, 0).splitlines():
-            with contextlib.suppress(ValueError):
+            try:
                 _take_in(entries, json.loads(line))
+            except (ValueError, RecursionError):
+                entries.unreadable += 1
         return entries
 
     def creating(self, offer: int) -> None:
@@ -109,6 +129,10 @@ class Ledger:
     def created(self, instance: int) -> None:
         """A create has been answered with an id, or its instance was found by its label."""
         self._write({"event": "created", "id": instance})
+
+    def refused(self) -> None:
+        """The create that was announced last has rented nothing."""
+        self._write({"event": "refused"})
 
     def gone(self, instance: int) -> None:
         """An instance is known to be gone."""
@@ -137,19 +161,41 @@ def _ledgers(directory: Path | None) -> Path:
     return (directory or state_directory()) / "smoke-run"
 
 
+def _new_file(path: Path) -> int:
+    """A new, locked file. Raises FileExistsError, OSError."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Between the two calls a cleanup may have taken the empty file for one that nobody needs.
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
 def _take_in(entries: Entries, value: Any) -> None:
+    """Take a line in. Raises ValueError for one that `Ledger` does not write."""
     if not isinstance(value, dict):
-        return
-    event, number = value.get("event"), value.get("id")
-    if event == "run":
-        entries.provider, entries.server = str(value.get("provider", "")), str(value.get("server", ""))
-        entries.label = str(value.get("label", ""))
-    elif event == "creating":
-        entries.announced += 1
-    elif isinstance(number, int) and event == "created":
-        entries.ids.add(number)
-    elif isinstance(number, int) and event == "gone":
-        entries.gone.add(number)
+        raise ValueError("not an object")
+    match value:
+        case {"event": "run", "provider": str(provider), "server": str(server), "label": str(label)}:
+            check_label(label)
+            entries.provider, entries.server, entries.label = provider, server, label
+        case {"event": "creating"}:
+            entries.announced += 1
+        case {"event": "refused"}:
+            entries.refused += 1
+        case {"event": "created", "id": int(number)}:
+            entries.ids.add(number)
+        case {"event": "gone", "id": int(number)}:
+            entries.gone.add(number)
+        case _:
+            raise ValueError("no event that we know")
 
 
 def _sync_directory(directory: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ropeway.launch.provider import LOG_LINES, Instance, Offer, Order, Refused, State, Wanted, is_of_run
-from ropeway.smoke.environment import for_children
+from ropeway.smoke.hidden import for_children
 
 STOP_S: Final = 10.0
 """How long a node may take to end by itself after SIGTERM."""

@@ -20,8 +20,9 @@ from typing import Any, Final
 from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
 from ropeway.smoke.cluster import Cluster, Inbox, join_cluster, ring_id, ring_key
-from ropeway.smoke.environment import NodeSettings, for_children
+from ropeway.smoke.environment import NodeSettings
 from ropeway.smoke.health import Pulse
+from ropeway.smoke.hidden import for_children
 from ropeway.smoke.rank_process import RankProcess
 from ropeway.smoke.selfdestruct import self_destruct
 

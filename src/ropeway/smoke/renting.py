@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -24,6 +24,7 @@ from ropeway.launch.provider import (
     State,
     Unclear,
 )
+from ropeway.smoke.clock import elapsed
 from ropeway.smoke.ledger import Ledger
 from ropeway.smoke.offers import Walk
 from ropeway.smoke.steps import Deadline, StepFailed
@@ -51,11 +52,11 @@ class Pace:
 
 @dataclass(slots=True)
 class Lease:
-    """A machine that this run has rented. Times are time.monotonic's."""
+    """A machine that this run has rented. Times are those of `elapsed`; `price` is dollars an hour."""
 
     id: int
     stage: int
-    offer: Offer
+    price: float
     since: float
     until: float | None = None
     """When it was known to be gone."""
@@ -64,8 +65,33 @@ class Lease:
     unknown_looks: int = 0
 
     def dollars(self, now: float) -> float:
-        """What it has cost so far, at the offer's price."""
-        return self.offer.price * max(0.0, (self.until if self.until is not None else now) - self.since) / 3600.0
+        """What it has cost so far, at its price."""
+        return self.price * max(0.0, (self.until if self.until is not None else now) - self.since) / 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a run may cost: `max_price` dollars an hour together, `budget` dollars were it to last `longest_s`."""
+
+    max_price: float | None = None
+    budget: float | None = None
+    longest_s: float = 0.0
+
+    @property
+    def most(self) -> float | None:
+        """Dollars an hour, by both."""
+        limits = [] if self.max_price is None else [self.max_price]
+        if self.budget is not None:
+            limits.append(self.budget * 3600.0 / self.longest_s)
+        return min(limits, default=None)
+
+    def check(self, price: float) -> None:
+        """Raise StepFailed where machines for `price` dollars an hour together cost more."""
+        worst = price * self.longest_s / 3600.0
+        if self.max_price is not None and price > self.max_price + 1e-6:
+            raise StepFailed(f"the machines cost ${price:.4f} an hour together, and --max-price is ${self.max_price:g}")
+        if self.budget is not None and worst > self.budget + 1e-6:
+            raise StepFailed(f"the budget is ${self.budget:g}, and {self.longest_s:g} s could cost ${worst:.4f}")
 
 
 def patiently(call: Callable[[], T], deadline: Deadline, pause_s: float, waiting_for: str) -> T:
@@ -90,17 +116,19 @@ class Rental:
         pace: Pace,
         hold: Callable[[], AbstractContextManager[None]],
         told: Callable[[str], None],
+        terms: Terms,
     ) -> None:
         self.leases: list[Lease] = []
         self.announced = 0
         """Creates that were sent."""
         self.unclear: dict[str, float] = {}
-        """Labels of creates whose outcome is not known, and when each was given up on (time.monotonic)."""
+        """Labels of creates whose outcome is not known, and when each was sent and not answered (by `elapsed`)."""
         self._provider = provider
         self._ledger = ledger
         self._pace = pace
         self._hold = hold
         self._told = told
+        self._terms = terms
         self._looked_at = time.monotonic()
 
     def rent(self, walk: Walk, orders: Sequence[Order], deadline: Deadline) -> None:
@@ -135,7 +163,11 @@ class Rental:
                     instance = self._provider.create(offer, order)
                     self._took(instance, offer, stage)
                     return instance
+            except Refused:
+                self._note_refusal()
+                raise
             except NotDone as error:
+                self._note_refusal()
                 self._told(f"{error}; again in {pause_s:g} s")
                 deadline.pause(pause_s, f"{error}; it was never rented")
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -153,14 +185,19 @@ class Rental:
         except OSError as error:
             raise StepFailed(f"the ledger cannot be written, so nothing is rented: {error}") from error
 
+    def _note_refusal(self) -> None:
+        if self._ledger is not None:
+            with suppress(OSError):  # the file then has one create more to look for
+                self._ledger.refused()
+
     def _took(self, instance: int, offer: Offer, stage: int) -> None:
-        self.leases.append(Lease(instance, stage, offer, time.monotonic()))
+        self.leases.append(Lease(instance, stage, offer.price, elapsed()))
         if self._ledger is not None:
             self._ledger.created(instance)
 
     def _reconcile(self, offer: Offer, order: Order, stage: int, deadline: Deadline, error: Unclear) -> int:
         """Find the instance of a create that was not answered. Raises that error where there is none."""
-        self.unclear[order.label] = time.monotonic()
+        self.unclear[order.label] = elapsed()
         give_up = time.monotonic() + self._pace.reconcile_s
         pause_s = self._pace.retry_s
         run = order.label.rpartition("/")[0]
@@ -178,6 +215,16 @@ class Rental:
                 raise error
             deadline.pause(pause_s, f"{error}; its instance could not be looked for")
             pause_s = min(2 * pause_s, self._pace.poll_s)
+
+    def adopt(self, instance: Instance) -> None:
+        """Count one that is listed as this run's, whether or not a create's answer has named it, at its price."""
+        lease = next((lease for lease in self.leases if lease.id == instance.id), None)
+        if lease is None:
+            since = self.unclear.get(instance.label, elapsed())
+            lease = Lease(instance.id, int(instance.label.rpartition("/")[2]), 0.0, since)
+            self.leases.append(lease)
+        if instance.price is not None:
+            lease.price = instance.price
 
     def await_running(self, deadline: Deadline) -> None:
         """Until every instance runs. Raises StepFailed, naming the first that does not."""
@@ -230,6 +277,10 @@ class Rental:
                 raise StepFailed(f"{who} has vanished", lease.id)
             return None
         lease.known = True
+        if instance.price is not None and instance.price != lease.price:
+            self._told(f"{who} costs ${instance.price:.4f} an hour, and its offer said ${lease.price:.4f}")
+            lease.price = instance.price
+        self._terms.check(sum(each.price for each in self.leases))
         if instance.state is State.ENDED:
             said = f": {instance.message}" if instance.message else ""
             raise StepFailed(f"{who} is {instance.status or 'stopped'}{said}", lease.id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ropeway.smoke.steps import StepDone
@@ -37,27 +37,29 @@ class Result:
     """It was left on purpose."""
 
     def to_json(self) -> dict[str, Any]:
-        """One JSON object."""
+        """One JSON object; instances by their stages."""
         return {
             "text": self.text,
             "token_ids": list(self.token_ids),
             "ok": self.ok,
             "reason": self.reason,
-            "steps": [{"name": step.name, "seconds": round(step.seconds, 3), "ok": step.ok} for step in self.steps],
-            "instances": [asdict(instance) for instance in self.instances],
+            "steps": [{"name": step.name, "seconds": round(step.seconds, 3)} for step in self.steps],
+            "instances": [
+                {"id": rented.id, "price": rented.price, "destroyed": rented.destroyed} for rented in self.instances
+            ],
             "dollars": round(self.dollars, 6),
         }
 
     def summary(self) -> list[str]:
         """The same in lines for people, without the reply."""
-        steps = ", ".join(f"{step.name} {step.seconds:.1f} s{'' if step.ok else ' (failed)'}" for step in self.steps)
-        lines = [f"steps: {steps}"]
+        lines = [f"step {step.name}: {step.seconds:.3f} s{'' if step.ok else ' (failed)'}" for step in self.steps]
         lines += [
-            f"instance {rented.id}: stage {rented.stage}, ${rented.price:.3f} an hour, "
+            f"instance {rented.id}: stage {rented.stage}, ${rented.price:g} an hour, "
             f"{'destroyed' if rented.destroyed else 'NOT destroyed'}"
             for rented in self.instances
         ]
-        lines.append(f"{len(self.token_ids)} tokens, ${self.dollars:.4f}")
+        lines.append(f"{len(self.token_ids)} tokens: {' '.join(map(str, self.token_ids))}".rstrip(": "))
+        lines.append(f"${self.dollars:.6f}")
         lines.append("ok" if self.ok else f"failed: {self.reason}")
         return lines
 

@@ -17,10 +17,12 @@ from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest
 from ropeway.engines.registry import engine_entry
 from ropeway.launch.provider import Order, Provider, ProviderError, Wanted, stage_label
 from ropeway.smoke.attention import Attention, Interrupted, attentive
+from ropeway.smoke.clock import elapsed
 from ropeway.smoke.cluster import HERE, Cluster, Inbox, Reach, open_cluster
+from ropeway.smoke.environment import ORPHAN_S
 from ropeway.smoke.ledger import Ledger, check_label
 from ropeway.smoke.offers import Walk
-from ropeway.smoke.renting import Lease, Pace, Rental, patiently
+from ropeway.smoke.renting import Lease, Pace, Rental, Terms, patiently
 from ropeway.smoke.reporter import Reporter
 from ropeway.smoke.result import Rented, Result
 from ropeway.smoke.steps import Deadline, StepFailed, Steps
@@ -108,7 +110,9 @@ class _Run:
         self._ledger = ledger
         self._reporter = reporter
         self._steps = Steps(settings.timeout_s, settings.limits_s, attention, reporter.step)
-        self._rental = Rental(provider, ledger, settings.pace, self._steps.hold, reporter.told)
+        longest_s = settings.timeout_s + self._steps.limit("destroy") + settings.keep_on_failure * ORPHAN_S
+        self._terms = Terms(settings.max_price, settings.budget, longest_s)
+        self._rental = Rental(provider, ledger, settings.pace, self._steps.hold, reporter.told, self._terms)
         self._open = ExitStack()
         self._response: InferenceResponse | None = None
         self._reason = ""
@@ -171,7 +175,7 @@ class _Run:
 
     def result(self) -> Result:
         """What it came to. Anything that may be left makes it a failure."""
-        now = time.monotonic()
+        now = elapsed()
         leases = sorted(self._rental.leases, key=lambda lease: lease.stage)
         response = self._response
         reason = self._reason
@@ -183,9 +187,7 @@ class _Run:
             ok=response is not None and not reason,
             reason=reason,
             steps=tuple(self._steps.done),
-            instances=tuple(
-                Rented(lease.id, lease.stage, lease.offer.price, lease.until is not None) for lease in leases
-            ),
+            instances=tuple(Rented(lease.id, lease.stage, lease.price, lease.until is not None) for lease in leases),
             dollars=sum(lease.dollars(now) for lease in leases),
             left=tuple(self._left),
             kept=self._kept,
@@ -202,10 +204,8 @@ class _Run:
         if len(best) < count:
             limit = "" if settings.max_price is None else f" for ${settings.max_price:g} an hour together"
             raise StepFailed(f"{len(offers)} offers, but not {count} machines{limit} among them")
-        longest_s = settings.timeout_s + self._steps.limit("destroy")
-        if settings.budget is not None and price * longest_s / 3600.0 > settings.budget:
-            worst = price * longest_s / 3600.0
-            raise StepFailed(f"the budget is ${settings.budget:g}, and {longest_s:g} s could cost ${worst:.4f}")
+        self._terms.check(price)
+        walk = Walk(offers, count, self._terms.most)  # an offer that takes another's place keeps to the budget too
         self._reporter.told(f"{len(offers)} offers; the cheapest {count} cost ${price:.3f} an hour together")
         return walk
 
@@ -264,12 +264,12 @@ class _Run:
 
     def _destroy_within(self, deadline: Deadline) -> list[Left]:
         rental = self._rental
-        leases = {lease.id: lease for lease in rental.leases}
 
         def gone(instance: int) -> None:
             self._reporter.told(f"instance {instance} is gone")
-            if instance in leases:
-                leases[instance].until = time.monotonic()
+            for lease in rental.leases:
+                if lease.id == instance:
+                    lease.until = elapsed()
             if self._ledger is not None:
                 with suppress(OSError):  # the file then names it still, and a cleanup finds it gone
                     self._ledger.gone(instance)
@@ -277,11 +277,12 @@ class _Run:
         pace = self._settings.pace
         return destroy_all(
             self._provider,
-            leases,
+            [lease.id for lease in rental.leases],
             self._settings.label,
             deadline,
             pause_s=pace.retry_s,
             unclear={label: at + 2 * pace.reconcile_s for label, at in rental.unclear.items()},
+            found=rental.adopt,
             gone=gone,
         )
 

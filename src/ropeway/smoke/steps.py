@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ropeway.smoke.attention import Attention
+from ropeway.smoke.clock import elapsed
 
 LIMITS_S: Final[Mapping[str, float]] = {
     "search": 60.0,
@@ -78,7 +79,7 @@ class Steps:
         limits_s: Mapping[str, float],
         attention: Attention,
         told: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = elapsed,
     ) -> None:
         self._limits_s = {**LIMITS_S, **limits_s}
         self._attention = attention

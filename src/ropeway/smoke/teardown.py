@@ -11,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from ropeway.launch.provider import Provider, ProviderError, Refused
+from ropeway.launch.provider import Instance, Provider, ProviderError, Refused
+from ropeway.smoke.clock import elapsed
 from ropeway.smoke.steps import Deadline
 
 LONGEST_PAUSE_S: Final = 8.0
@@ -35,44 +36,56 @@ def destroy_all(
     *,
     pause_s: float,
     unclear: Mapping[str, float] | None = None,
+    found: Callable[[Instance], None] = lambda _: None,
     gone: Callable[[int], None],
 ) -> list[Left]:
     """Destroy these and whatever else the service lists for the run; what is left.
 
-    `unclear` are labels of creates whose outcome is not known: each is looked for until its time (time.monotonic) or
-    until it was listed once. `gone` hears of each that is known to be gone, in no thread but ours.
+    Gone is what the service neither knows by its id nor lists. `unclear` are labels of creates whose outcome is not
+    known: each is looked for until its time (by `elapsed`) or until it was listed once. `found` hears of each that is
+    listed, and `gone` of each that is known to be gone, in no thread but ours.
     """
-    left: dict[int, Left] = {}
-    done: set[int] = set()
-    ids = set(instances)
-    why = ""
+    ids, away, still = set(instances), set[int](), set[int]()
+    failed: dict[int, Left] = {}
     sought = dict(unclear or {})
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="destroy") as pool:
         while True:
-            try:
-                for instance in provider.list_run(run):
-                    ids.add(instance.id)
-                    sought.pop(instance.label, None)
-                why = ""
-            except ProviderError as error:
-                why = str(error)
-            futures = {id_: pool.submit(_give_back, provider, id_, deadline, pause_s) for id_ in ids - done}
-            for id_, future in futures.items():
-                failed = _outcome(future)
-                if failed:
-                    left[id_] = Left(id_, failed)
-                else:
-                    left.pop(id_, None)
+            listed, why = _listed(provider, run)
+            for instance in listed:
+                found(instance)
+                sought.pop(instance.label, None)
+            if not why:
+                here = {instance.id for instance in listed}
+                for id_ in away - here:
                     gone(id_)
-            done |= set(futures)
-            again = bool(why) or time.monotonic() < max(sought.values(), default=0.0)
-            if not again or deadline.left <= 0:
+                ids, still, away = (ids - away) | here, still | (away & here), set()
+            todo = ids - away - failed.keys()
+            futures = {id_: pool.submit(_give_back, provider, id_, deadline, pause_s) for id_ in todo}
+            for id_, future in futures.items():
+                if reason := _outcome(future):
+                    failed[id_] = Left(id_, reason)
+                else:
+                    away.add(id_)
+            settled = not (why or away) and elapsed() >= max(sought.values(), default=0.0)
+            if settled or deadline.left <= 0:
                 break
-            time.sleep(min(max(pause_s, 0.05), deadline.left))
-    found = list(left.values())
+            if why or still or not todo:
+                time.sleep(min(max(pause_s, 0.05), deadline.left))
+    left = list(failed.values())
+    left += [Left(id_, "it is still listed after it was destroyed") for id_ in sorted(ids & still - failed.keys())]
+    for id_ in away - still:  # destroyed as time ran out, and the service knows it no more
+        gone(id_)
     if why:
-        found.append(Left(None, f"instances of this run could not be listed: {why}"))
-    return found
+        left.append(Left(None, f"instances of this run could not be listed: {why}"))
+    return left
+
+
+def _listed(provider: Provider, run: str) -> tuple[tuple[Instance, ...], str]:
+    """What the service lists for the run; why it does not, empty where it does."""
+    try:
+        return provider.list_run(run), ""
+    except ProviderError as error:
+        return (), str(error)
 
 
 def _give_back(provider: Provider, instance: int, deadline: Deadline, pause_s: float) -> str:

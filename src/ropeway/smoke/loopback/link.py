@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import Message, stage_name
+from ropeway.transport import tcp
 from ropeway.transport.lines import LineError, read_line, send_line
 
 TICKET: Final = "tcp:"
@@ -25,6 +26,16 @@ PROOF_S: Final = 10.0
 def prove(key: bytes, side: str, seed_nonce: str, member_nonce: str) -> str:
     """What a side says to show that it has the key."""
     return hmac.new(key, f"ropeway loopback 1 {side} {seed_nonce} {member_nonce}".encode(), hashlib.sha256).hexdigest()
+
+
+def read_ticket(ticket: str) -> tuple[str, bytes]:
+    """The seed's address and the key. Raises ValueError, which never holds the ticket."""
+    address, _, key = ticket.removeprefix(TICKET).rpartition(":")
+    try:
+        tcp.parse_address(address)
+        return address, bytes.fromhex(key)
+    except ValueError:
+        raise ValueError("it is not a ticket: tcp:HOST:PORT:KEY") from None
 
 
 class Box:

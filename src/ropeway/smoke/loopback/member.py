@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from ropeway.cluster.client import AgentError, MemberView
 from ropeway.cluster.messages import Message, decode_message, encode_message
-from ropeway.smoke.loopback.link import PROOF_S, SILENCE_S, TICKET, Box, Link, addresses_of, prove
+from ropeway.smoke.loopback.link import PROOF_S, SILENCE_S, Box, Link, addresses_of, prove, read_ticket
 from ropeway.transport import tcp
 from ropeway.transport.lines import LineError, read_line
 
@@ -133,7 +133,7 @@ class Member:
 
 def join(ticket: str, label: str, up_s: float) -> Member:
     """Join the seed of `ticket`, trying until `up_s` have passed. Raises AgentError; ValueError for no ticket."""
-    address, key = _read_ticket(ticket)
+    address, key = read_ticket(ticket)
     deadline = time.monotonic() + up_s
     while True:
         try:
@@ -159,12 +159,3 @@ def join(ticket: str, label: str, up_s: float) -> Member:
         listener.close()
         raise AgentError(f"the orchestrator at {address}: {answer.get('error', 'it does not have the key')}")
     return Member(link, node, ticket, listener)
-
-
-def _read_ticket(ticket: str) -> tuple[str, bytes]:
-    address, _, key = ticket.removeprefix(TICKET).rpartition(":")
-    try:
-        tcp.parse_address(address)
-        return address, bytes.fromhex(key)
-    except ValueError:
-        raise ValueError("it is not a ticket: tcp:HOST:PORT:KEY") from None
