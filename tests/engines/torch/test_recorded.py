@@ -28,7 +28,7 @@ FORBIDDEN = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "
 """What a graph cannot hold: the host would have to wait for a value, or memory would depend on one."""
 
 
-class Calls(TorchDispatchMode):
+class Calls(TorchDispatchMode):  # type: ignore[misc]  # torch leaves it untyped
     """Every call of torch, with what it took and gave."""
 
     def __init__(self) -> None:

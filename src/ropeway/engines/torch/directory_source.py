@@ -73,12 +73,14 @@ class DirectorySource:
         """As `Source`."""
         return self._full(name) in self._checkpoint.tensors
 
-    def four_bit(self, name: str) -> FourBit | None:
+    def in_four_bits(self, name: str) -> bool:
         """As `Source`: MLX's."""
         full = self._full(name)
-        if not self._quantized(full) or self._quantization(full)[0] != 4:
-            return None
-        return mlx_four_bit(*self._quantized_parts(full))
+        return full in self._checkpoint.tensors and self._quantized(full) and self._quantization(full)[0] == 4
+
+    def four_bit(self, name: str) -> FourBit:
+        """As `Source`."""
+        return mlx_four_bit(*self._quantized_parts(self._full(name)))
 
     def shards(self, name: str) -> list[Tensor]:
         """As `Source`: `NAME.shard_0.weight` and so on in place of `NAME.weight`."""

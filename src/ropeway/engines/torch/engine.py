@@ -6,6 +6,7 @@ compute in, unless the layout says otherwise; then they are converted here, at t
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from ropeway.engines.torch.slot import Slot
 from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source, open_source
 from ropeway.types import Backend, Boundary, EngineKind, KvDtype, RowDtype
 
+_log = logging.getLogger("ropeway.torch")
 _KV: Final = {RowDtype.F32: KvDtype.F32, RowDtype.F16: KvDtype.F16, RowDtype.BF16: KvDtype.BF16}
 
 
@@ -106,7 +108,23 @@ class TorchEngine:
                 recorder=self._recorder or recorder_of(self._device),
             )
         self._slots = [Slot(config.context) for _ in range(config.parallel)]
+        self._say()
         self._warm()
+
+    def _say(self) -> None:
+        """What someone who chose the model or a flag should know."""
+        config, model = self._config, self._loaded
+        where = f"layers {config.first}..{config.end}"
+        if model.kept_four:
+            _log.info("%s: %d matrices stay in 4 bits", where, model.kept_four)
+        if model.made_large:
+            kind, device = self._row_dtype.label, self._device.type
+            _log.warning(
+                "%s: %d matrices in 4 bits are made large, to %s: torch has no 4-bit product for them in %s on %s",
+                where, model.made_large, kind, kind, device,
+            )  # fmt: skip
+        if config.invariant and config.embed:
+            _log.warning("--invariant is slower, prompts most of all; by how much: docs/exactness.md, The torch engine")
 
     @property
     def _loaded(self) -> StageModel:

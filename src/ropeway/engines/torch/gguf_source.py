@@ -69,11 +69,14 @@ class GgufSource:
         """As `Source`."""
         return self._stored(name) in self._gguf.tensors
 
-    def four_bit(self, name: str) -> FourBit | None:
+    def in_four_bits(self, name: str) -> bool:
         """As `Source`: Q4_0 and Q4_1."""
         info = self._gguf.tensors.get(self._stored(name))
-        if info is None or info.type not in (GgmlType.Q4_0, GgmlType.Q4_1):
-            return None
+        return info is not None and info.type in (GgmlType.Q4_0, GgmlType.Q4_1)
+
+    def four_bit(self, name: str) -> FourBit:
+        """As `Source`."""
+        info = self._gguf.tensors[self._stored(name)]
         raw = torch.from_numpy(np.frombuffer(self._gguf.tensor_bytes(info.name), np.uint8).copy())
         matrix = q4_blocks(raw, info.shape[1], with_minimum=info.type is GgmlType.Q4_1)
         order = self._order(name, torch.arange(info.shape[1]))

@@ -59,6 +59,10 @@ class StageModel:
         self._compact = compact
         self._pack = pack and can_pack(device, dtype)
         self._four_bit = self._pack and four_bit
+        self.kept_four = 0
+        """Matrices that stay in 4 bits."""
+        self.made_large = 0
+        """Those that lie in 4 bits and were made larger, since torch has no product for them here."""
         attention = f"ropeway_{id(self):x}"
         config._attn_implementation = attention
         config._experts_implementation = experts.register() if invariant else "eager"
@@ -200,12 +204,13 @@ class StageModel:
     def _output(self) -> nn.Module:
         with torch.device("meta"):
             linear = nn.Linear(self.width, self.vocabulary, bias=False)
-        if self.source.tied:
-            table = self._table
-            matrix = self._weight(EMBEDDINGS, self._table_shape(), self.dtype) if table is None else table
-        else:
-            matrix = self._weight(HEAD, linear.weight.shape, self.dtype)
-        linear.weight = nn.Parameter(matrix, requires_grad=False)
+        name = EMBEDDINGS if self.source.tied else HEAD
+        if self.source.in_four_bits(name):
+            self._keep_four(linear, name)
+        if kept_four(linear) is None:
+            table = self._table if self.source.tied else None
+            matrix = self._weight(name, linear.weight.shape, self.dtype) if table is None else table
+            linear.weight = nn.Parameter(matrix, requires_grad=False)
         return replaced(linear, pack=self._pack, invariant=self._invariant)
 
     def _table_shape(self) -> torch.Size:
@@ -219,9 +224,8 @@ class StageModel:
                 parent, _, leaf = name.rpartition(".")
                 module.get_submodule(parent).register_module(leaf, ShardedTable(shards, child.weight.shape, self.dtype))
                 continue
-            four = self.source.four_bit(inside + "weight") if self._four_bit and type(child) is nn.Linear else None
-            if four is not None and four.fits and four.values.shape == child.weight.shape:
-                keep_four(child, four)
+            if type(child) is nn.Linear and self.source.in_four_bits(inside + "weight"):
+                self._keep_four(child, inside + "weight")
             for own, parameter in list(child.named_parameters(recurse=False)):
                 if own == "weight" and kept_four(child) is not None:
                     continue
@@ -230,6 +234,15 @@ class StageModel:
                 child.register_parameter(own, nn.Parameter(weight, requires_grad=False))
             for own, buffer in list(child.named_buffers(recurse=False)):
                 child.register_buffer(own, self._weight(inside + own, buffer.shape, buffer.dtype))
+
+    def _keep_four(self, linear: nn.Linear, name: str) -> None:
+        """Keep a matrix in the 4 bits that it lies in, where there is a product for it."""
+        four = self.source.four_bit(name) if self._four_bit else None
+        if four is not None and four.fits and four.values.shape == linear.weight.shape:
+            keep_four(linear, four)
+            self.kept_four += 1
+        else:
+            self.made_large += 1
 
     def _stays_float32(self, inside: str) -> bool:
         return inside.rstrip(".").rpartition(".")[2] in self.family.float32

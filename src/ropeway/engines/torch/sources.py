@@ -42,8 +42,12 @@ class Source(Protocol):
         """There is such a weight."""
         ...
 
-    def four_bit(self, name: str) -> FourBit | None:
-        """A matrix that lies in 4 bits, so that it need not be made larger; None where it does not."""
+    def in_four_bits(self, name: str) -> bool:
+        """There is such a matrix, and it lies in 4 bits."""
+        ...
+
+    def four_bit(self, name: str) -> FourBit:
+        """A matrix that lies in 4 bits, so that it need not be made larger."""
         ...
 
     def shards(self, name: str) -> list[Tensor]:
