@@ -1,15 +1,18 @@
 """Predicted against measured, over cuts of the demo model on two unlike nodes that this machine plays.
 
-    python bench/placing.py [--ratios 1,2,4] [--step 5] [--tokens 64] [--prompt 512] [--part 128] [--svg FILE]
-    python bench/placing.py --clockwork
+    python bench/placing.py [--ratios 1,2,4] [--step 2] [--tokens 24] [--prompt 128] [--part 32] [--svg FILE]
+    python bench/placing.py --keep FILE --budget-s 200     # in pieces: again and again, until no cut is left
+    python bench/placing.py --clockwork [--link 100mbit]
     python bench/placing.py --search
 
 Rank 0 has one core and one thread, rank 1 another core, of which it may use only 1/ratio (limiter.py). Each is
 calibrated as it will run (`ropeway calibrate`, limited the same way), the search predicts every cut, and every cut
-runs. Aims: predictions within 5 %, limit 10 %; the chosen cut within 3 % of the best that was measured. Cuts in whose
-run others had the machine are left out (harness.py). With `--clockwork` the ring and its processes are real and the
-stages wait for as long as given costs say: what is held up to measurement then is the arithmetic of stages, hops and
-overlapping parts, whatever others do to the machine's caches. `--search` times searches over 8 nodes and 128 layers.
+runs. Aims: predictions within 5 %, limit 10 %; the chosen cut within 3 % of the best that was measured. What counts is
+the fastest tenth, as calibrations take the lower quartile: what disturbs a machine only adds time. Cuts in whose run
+others had the machine are left out (harness.py); with real-time priority (`chrt -r 5`) they are kept off (quiet.py).
+With `--clockwork` the ring and its processes are real and the stages wait for as long as given costs say: what is held
+up to measurement then is the arithmetic of stages, hops and overlapping parts. With `--link` its loopback is as wide as
+said (link.py), the probe measures it, and rank 0 alone runs too. `--search` times searches over 8 nodes and 128 layers.
 """
 
 from __future__ import annotations
@@ -26,19 +29,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import link
+import placing_clock
 from harness import QUIET_SHARE, pin_ring, window
 from limiter import limited
-from placing_plot import Point
-from placing_plot import draw as draw_points
+from placing_plot import draw
+from placing_points import Pieces, Point, undisturbed
+from quiet import others_kept_off
 from results import Figure, Result
 from ropeway.checkpoints.checkpoint import resolve_checkpoint
 from ropeway.cli.session import place_local
-from ropeway.launch.hops import clockwork, hop_ms
 from ropeway.launch.model_facts import model_facts
 from ropeway.launch.placement import Options
 from ropeway.launch.rank0 import open_local
 from ropeway.placement.cost import STAGING, Spot, price, stage_bytes
-from ropeway.placement.facts import Cost, Costs, Fleet, Layer, Link, Model, Node
+from ropeway.placement.facts import Fleet, Link, Model, Node
 from ropeway.placement.inventory import node_from
 from ropeway.placement.search import search
 from ropeway.placement.tables import Problem
@@ -49,18 +54,30 @@ from ropeway.serving.speech import PlainChooser
 
 LOOPBACK = Link(0.0, 1e9)
 """The delay is in what the ends of a hop take (`ropeway calibrate` times it)."""
-CLOCK_MODEL = Model("clockwork", (Layer("a", 1),) * 30, 4096)
+NAMES = ("fast", "slow")
 Lost = dict[str, float]
 
 
 def calibrated(name: str, core: int, share: float, args: argparse.Namespace) -> Node:
     """A node as `ropeway calibrate` measures it on one core with a share of the time."""
-    command = [sys.executable, "-m", "ropeway", "calibrate", args.model, "--name", name, "--threads", "1", "--again"]
+    command = [
+        sys.executable,
+        "-m",
+        "ropeway",
+        "calibrate",
+        args.model,
+        "--name",
+        name,
+        "--threads",
+        "1",
+        "--shared",
+        "--again",
+    ]
     command += ["--json", "--deep", str(max(4 * args.part, args.prompt)), "--limit-s", str(args.calibrate_s)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(process.pid, {core % (os.cpu_count() or 1)})
-    with limited(process.pid, share):
+    with limited(process.pid, share), others_kept_off():
         told, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"calibration of {name} has failed")
@@ -75,102 +92,132 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def run_cut(point: Point, share: float, args: argparse.Namespace) -> Point:
+def run_cut(point: Point, args: argparse.Namespace) -> Point:
     """The point with what a ring of the model that is cut there takes."""
     context = args.prompt + args.tokens + 64
     options = Options(args.model, cuts=(point.cut,), threads=1, context=context, chunk=args.part, part=args.part)
     with open_local(place_local(options, None, None)) as rank0:
         pids = pin_ring()
-        with limited(pids[1], share), window(pids) as watched:
+        with limited(pids[1], 1 / point.ratio), window(pids) as watched:
             point = timed(point, rank0.loop(PlainChooser(), part=args.part), args)
     return replace(point, others=watched.other_share or 0.0)
 
 
-def run_clockwork(point: Point, problem: Problem, args: argparse.Namespace) -> Point:
+def run_clockwork(point: Point, nodes: tuple[Node, Node], args: argparse.Namespace) -> Point:
     """The point with what a ring of processes takes whose stages wait for as long as the nodes' costs say."""
-    layers = len(problem.model.layers)
-    ranges = ((0, point.cut), (point.cut, layers))
-    costs = [clock(node, end - first) for node, (first, end) in zip(problem.fleet.nodes, ranges, strict=True)]
-    with clockwork(costs, problem.model.row_bytes // 4, args.part) as loop:
+    with placing_clock.ring(nodes, point.cut, args.part) as loop:
         return timed(point, loop, args)
-
-
-def clock(node: Node, layers: int) -> Costs:
-    """The costs of a stage of so many layers."""
-    layer, stage = node.layers["a"], node.stage
-
-    def held(one: Cost, own: Cost) -> Cost:
-        return Cost(
-            own.fixed_ms + layers * one.fixed_ms,
-            own.row_ms + layers * one.row_ms,
-            own.depth_ms + layers * one.depth_ms,
-        )
-
-    return Costs(held(layer.decode, stage.decode), held(layer.prompt, stage.prompt))
 
 
 def timed(point: Point, loop: Loop, args: argparse.Namespace) -> Point:
     """The point with what the ring takes to read a prompt and to decode behind it."""
     firsts: list[float] = []
     tokens: list[float] = []
-    stages: list[tuple[float, float]] = []
+    stages: list[list[float]] = []
+    parts: list[list[float]] = []
     wires: list[float] = []
+    world = len(point.stages_predicted_ms)
     prompt = tuple(5 + 7 * i % 1000 for i in range(args.prompt))
     for number in range(args.repeats):
         sequence = Stream(number, prompt, args.tokens)
-        loop.scheduler.add(sequence)
-        started = time.perf_counter()
-        while not sequence.produced:
-            loop.step()
-        firsts.append((time.perf_counter() - started) * 1e3)
-        loop.records.clear()
-        while not loop.scheduler.idle:
-            begun = time.perf_counter()
-            loop.step()
-            tokens.append((time.perf_counter() - begun) * 1e3)
-        time.sleep(0.05)
-        loop.collect()
-        for record in loop.records:
-            if record.rows == 1 and (wire := record.wire_ns(2)) is not None:
-                wires.append(wire / 1e6)
-                stages.append(((record.own_ns + record.head_ns) / 1e6, record.dones[1].forward_ns / 1e6))
+        with others_kept_off():
+            loop.scheduler.add(sequence)
+            started = time.perf_counter()
+            while not sequence.produced:
+                loop.step()
+            firsts.append((time.perf_counter() - started) * 1e3)
+            parts.append(took(loop, world))
+            while not loop.scheduler.idle:
+                begun = time.perf_counter()
+                loop.step()
+                tokens.append((time.perf_counter() - begun) * 1e3)
+        wires += [wire / 1e6 for record in loop.records if (wire := record.wire_ns(world)) is not None]
+        stages.append([ms / max(1, args.tokens - 1) for ms in took(loop, world)])
+        time.sleep(args.pause_s)
     return replace(
         point,
-        decode_measured_ms=statistics.median(tokens),
-        first_measured_ms=statistics.median(firsts),
-        stages_ms=tuple(statistics.median(column) for column in zip(*stages, strict=True)),
-        wire_ms=statistics.median(wires),
+        decode_measured_ms=undisturbed(tokens),
+        decode_median_ms=statistics.median(tokens),
+        first_measured_ms=undisturbed(firsts),
+        first_median_ms=statistics.median(firsts),
+        stages_ms=tuple(map(undisturbed, zip(*stages, strict=True))),
+        parts_ms=tuple(map(undisturbed, zip(*parts, strict=True))),
+        wire_ms=statistics.median(wires) if wires else 0.0,
     )
 
 
-def sweep(ratio: int, model: Model, nodes: tuple[Node, Node], args: argparse.Namespace) -> tuple[list[Point], Lost]:
+def took(loop: Loop, world: int) -> list[float]:
+    """Milliseconds that each stage computed for the rounds since this was asked last."""
+    time.sleep(0.05)
+    loop.collect()
+    records = list(loop.records)
+    loop.records.clear()
+    own = sum(record.own_ns + record.head_ns for record in records)
+    others = [sum(record.dones[rank].forward_ns for record in records) for rank in range(1, world)]
+    return [ns / 1e6 for ns in (own, *others)]
+
+
+def predicted(problem: Problem, ratio: int, cut: int) -> Point:
+    """A cut with what is predicted of it."""
+    spots = [Spot("fast", 0, cut), Spot("slow", cut, len(problem.model.layers))]
+    told = price(problem.model, problem.fleet, problem.wanted, problem.goal, spots if cut < spots[1].end else spots[:1])
+    return Point(
+        ratio,
+        cut,
+        told.decode_ms,
+        1.0,
+        told.first_token_ms,
+        1.0,
+        stages_predicted_ms=tuple(stage.decode_ms for stage in told.stages),
+        parts_predicted_ms=tuple(stage.part_ms * len(problem.wanted.parts) for stage in told.stages),
+    )
+
+
+def sweep(ratio: int, problem: Problem, args: argparse.Namespace, pieces: Pieces) -> tuple[list[Point], Lost]:
     """Every cut on a fast node and one `ratio` times as slow; what the chosen cuts lose to the best, by goal."""
-    wanted = Wanted(prompt=args.prompt, part=args.part, depth=args.prompt + args.tokens // 2)
-    problem = Problem(model, Fleet(nodes, link=LOOPBACK), wanted, Goal(1), Pins(order=("fast", "slow")))
-    layers, found = len(model.layers), []
-    for cut in range(args.step, layers, args.step):
-        told = price(model, problem.fleet, wanted, Goal(1), [Spot("fast", 0, cut), Spot("slow", cut, layers)])
-        stages = tuple(stage.decode_ms for stage in told.stages)
-        point = Point(ratio, cut, told.decode_ms, 1.0, told.first_token_ms, 1.0, stages_predicted_ms=stages)
-        point = run_clockwork(point, problem, args) if args.clockwork else run_cut(point, 1 / ratio, args)
-        say(describe(point))
-        time.sleep(args.pause_s)
-        if point.others <= QUIET_SHARE:
-            found.append(point)
+    layers, found = len(problem.model.layers), []
+    for cut in [*range(args.step, layers, args.step), *([layers] if args.link else [])]:
+        point = pieces.point(ratio, cut)
+        if point is None:
+            if pieces.over:
+                pieces.left += 1
+                continue
+            point = predicted(problem, ratio, cut)
+            point = run_clockwork(point, nodes_of(problem), args) if args.clockwork else run_cut(point, args)
+            say(str(point))
+            if point.others > QUIET_SHARE:
+                pieces.left += 1
+                continue
+            pieces.keep(point)
+        found.append(point)
     lost = {}
-    for goal in (Goal(1), Goal(0, 1)) if found else ():
+    for goal in (Goal(1), Goal(0, 1)) if found and not pieces.left else ():
         lost[str(goal)] = loss(goal, search(replace(problem, goal=goal)).layout[0].end, found)
     return found, lost
 
 
-def clock_nodes(ratio: int) -> tuple[Node, Node]:
-    """Two nodes whose times are given, and a hop's measured: 12 ms a token and 80 ms a part of 128 on the fast one."""
-    layer = Costs(Cost(0.35, 0.0, 0.0001), Cost(0.1, 0.018, 0.00001))
-    stage = Costs(Cost(0.3), Cost(0.5))
-    hop = hop_ms(CLOCK_MODEL.row_bytes // 4)
-    fast = Node("fast", 1 << 40, {"a": layer}, stage, hop_ms=hop)
-    slow = Node("slow", 1 << 40, {"a": layer.times(ratio)}, stage.times(ratio), hop_ms=hop)
-    return fast, slow
+def nodes_of(problem: Problem) -> tuple[Node, Node]:
+    """Rank 0's and rank 1's."""
+    return problem.fleet.node("fast"), problem.fleet.node("slow")
+
+
+def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces) -> Problem:
+    """The question of placing the model on two nodes, calibrated unless they are kept."""
+    if args.clockwork:
+        nodes = placing_clock.clock_nodes(ratio)
+        width = placing_clock.probed() if args.link else LOOPBACK
+        # The probe's round trip has in it what hops cost the ends, which the nodes' own `hop_ms` has as well.
+        between = Link(0.0, width.bytes_per_s)
+    else:
+        between, calibrations = LOOPBACK, []
+        for core, (name, share) in enumerate(zip(NAMES, (1.0, 1 / ratio), strict=True)):
+            kept = f"{name} 1:{ratio}"
+            calibrations.append(pieces.node(kept) or calibrated(name, core, share, args))
+            pieces.keep(calibrations[-1], kept)
+        nodes = calibrations[0], calibrations[1]
+    wanted = Wanted(prompt=args.prompt, part=args.part, depth=args.prompt + args.tokens // 2)
+    pins = Pins(first="fast") if args.link else Pins(order=NAMES)
+    return Problem(model, Fleet(nodes, link=between), wanted, Goal(1), pins)
 
 
 def loss(goal: Goal, chosen: int, points: Sequence[Point]) -> float:
@@ -182,16 +229,6 @@ def loss(goal: Goal, chosen: int, points: Sequence[Point]) -> float:
     near, best = min(points, key=lambda p: abs(p.cut - chosen)), min(points, key=ms)
     say(f"1:{near.ratio} for {goal}: chosen {chosen}; {near.cut} took {ms(near):.2f} ms, {best.cut} {ms(best):.2f}")
     return ms(near) / ms(best) - 1
-
-
-def describe(p: Point) -> str:
-    """A point in a line."""
-    own, told = (", ".join(f"{ms:.2f}" for ms in times) for times in (p.stages_ms, p.stages_predicted_ms))
-    return (
-        f"1:{p.ratio} cut {p.cut:2}: {p.decode_ms:6.2f} ms a token, measured {p.decode_measured_ms:6.2f} "
-        f"({p.decode_error:+.1%}); first token {p.first_ms:6.0f}, measured {p.first_measured_ms:6.0f} "
-        f"({p.first_error:+.1%}); stages {told}, measured {own}; wire {p.wire_ms:.2f}; others {p.others:.0%}"
-    )
 
 
 def time_searches() -> Result:
@@ -225,35 +262,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--ratios", default="1,2,4")
-    parser.add_argument("--step", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--part", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--calibrate-s", type=float, default=20.0)
-    parser.add_argument("--pause-s", type=float, default=0.0, help="between cuts, for others on the machine")
+    parser.add_argument("--step", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--part", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--calibrate-s", type=float, default=15.0)
+    parser.add_argument("--keep", type=Path, help="measurements between pieces of a run")
+    parser.add_argument("--pause-s", type=float, default=0.2, help="between prompts, for others on the machine")
+    parser.add_argument("--budget-s", type=float, default=3600.0, help="begin no more cuts after so long")
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--clockwork", action="store_true")
+    parser.add_argument("--link", metavar="RATE", help="with --clockwork: the loopback's width, 1gbit")
     parser.add_argument("--search", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.link and not args.clockwork:
+        parser.error("--link goes with --clockwork")
+    link.inside(args.link)
     if args.search:
         time_searches().tell(args)
         return
     if args.clockwork:
-        model = CLOCK_MODEL
+        model = placing_clock.MODEL
     else:
         args.model = str(resolve_checkpoint(args.model))
         model = model_facts(Path(args.model))
-        fast = calibrated("fast", 0, 1.0, args)
+    pieces = Pieces(args.keep, args.budget_s)
     points: list[Point] = []
     figures = []
     for ratio in map(int, args.ratios.split(",")):
-        if args.clockwork:
-            nodes = clock_nodes(ratio)
-        else:
-            nodes = fast, replace(fast, name="slow") if ratio == 1 else calibrated("slow", 1, 1 / ratio, args)
-        found, lost = sweep(ratio, model, nodes, args)
+        if pieces.over:
+            pieces.left += 1
+            break
+        found, lost = sweep(ratio, problem_of(ratio, model, args, pieces), args, pieces)
         points += found
         errors = {
             "ms a token": [abs(p.decode_error) for p in found],
@@ -270,10 +312,11 @@ def main() -> None:
             ),
         ]
     if args.svg and points:
-        args.svg.write_text(draw_points(points))
+        args.svg.write_text(draw(points))
     shape = f"prompt {args.prompt} in parts of {args.part}, {args.tokens} tokens, a cut at every {args.step}th layer"
-    setting = f"{Path(model.name).name}, {shape}"
-    Result("placing", setting, tuple(figures)).tell(args, {"points": [asdict(p) for p in points]})
+    setting = f"{Path(model.name).name}, {shape}{f', a link of {args.link}' if args.link else ''}"
+    notes = (f"{pieces.left} cuts or more are left to measure",) if pieces.left else ()
+    Result("placing", setting, tuple(figures), notes).tell(args, {"points": [asdict(p) for p in points]})
 
 
 if __name__ == "__main__":

@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from placing_points import Point
 
 WIDTH, HEIGHT, PANEL = 900, 620, 240
 COLOURS = {1: "#2a9d8f", 2: "#457b9d", 4: "#e76f51"}
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One cut: predicted and measured milliseconds of a token and to the first one.
-
-    `stages_ms` are measured, each stage's forward of a token; `others` is the share of the machine others had.
-    """
-
-    ratio: int
-    cut: int
-    decode_ms: float
-    decode_measured_ms: float
-    first_ms: float
-    first_measured_ms: float
-    stages_ms: tuple[float, ...] = ()
-    stages_predicted_ms: tuple[float, ...] = ()
-    wire_ms: float = 0.0
-    others: float = 0.0
-
-    @property
-    def decode_error(self) -> float:
-        """Predicted by measured, less 1."""
-        return self.decode_ms / self.decode_measured_ms - 1
-
-    @property
-    def first_error(self) -> float:
-        """The same for the first token."""
-        return self.first_ms / self.first_measured_ms - 1
 
 
 def draw(points: Sequence[Point]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from ropeway.launch.model_facts import model_facts
 from ropeway.placement.calibrated import kept, key
-from ropeway.placement.calibration import CALM, Calibration, Settings, calibrate
+from ropeway.placement.calibration import CALM, CLEARED_BYTES, Calibration, Settings, calibrate
 from ropeway.placement.facts import Cost, Costs, Node
 from ropeway.placement.machine import Machine, limit_of, machine_facts, watch_others
 from tiny_gguf import TinyModel, write_tiny
@@ -52,6 +52,13 @@ def test_only_the_layers_that_are_timed_are_loaded(path: Path) -> None:
     assert node.rested >= 1.0
     assert node.limit_bytes == limit_of(1 << 33)
     assert found.cycles >= 2
+
+
+def test_beside_other_stages_the_caches_are_cleared_and_count_for_nothing_else(path: Path) -> None:
+    model = model_facts(path)
+    found = calibrate("here", path, model, 1 << 33, replace(SETTINGS, shared=True))
+    assert found.node.overhead_bytes < CLEARED_BYTES // 2
+    assert found.node.layers["attention"].decode.ms(1, 16) > 0
 
 
 def test_settings_that_cannot_be_are_named() -> None:
@@ -122,8 +129,9 @@ def test_the_key_changes_with_all_that_matters() -> None:
         key("abc", replace(MACHINE, processor="another"), SETTINGS),
         key("abc", MACHINE, replace(SETTINGS, threads=2)),
         key("abc", MACHINE, replace(SETTINGS, engine="torch")),
+        key("abc", MACHINE, replace(SETTINGS, shared=True)),
     }
-    assert len(keys) == 5
+    assert len(keys) == 6
     assert key("abc", MACHINE, replace(SETTINGS, limit_s=9)) in keys
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,15 @@ def test_the_kinds_and_the_stage_come_apart_exactly() -> None:
 def test_noise_of_two_percent_stays_small() -> None:
     found = fit_costs(samples([{"attention": 7}, {"attention": 15}], noise=0.02, times=40))
     assert found["attention"].ms(1, 400) == pytest.approx(TRUE["attention"].ms(1, 400), rel=0.03)
+
+
+def test_what_disturbs_most_of_the_batches_of_some_conditions_spoils_nothing() -> None:
+    # 3 of 5 batches of the larger stage take half as long again: a burst on another hyperthread of the core.
+    calm = samples([{"attention": 7}, {"attention": 15}], times=5)
+    hit = [replace(s, ms=s.ms * 1.5) if s.kinds["attention"] == 15 and n % 5 > 1 else s for n, s in enumerate(calm)]
+    found = fit_costs(hit)
+    assert found["attention"].ms(1, 400) == pytest.approx(TRUE["attention"].ms(1, 400), rel=1e-6)
+    assert widest_spread(hit) > 0.3
 
 
 def test_nothing_is_ever_below_zero() -> None:

@@ -32,6 +32,9 @@ def calibrate(
     limit_gb: Annotated[
         float, typer.Option("--limit-gb", min=0, help="What a model may use here (gpu_limit); 0: all but the floor.")
     ] = 0.0,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Other stages run on this machine too: its caches are theirs as well.")
+    ] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure even where a calibration is kept.")] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the node there, as JSON.")] = None,
     as_json: flags.Json = False,
@@ -48,6 +51,7 @@ def calibrate(
             deep,
             threads=threads,
             gpu_layers=gpu_layers,
+            shared=shared,
             limit_s=limit_s,
         )
         machine = machine_facts(bandwidth=False)

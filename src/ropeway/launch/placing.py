@@ -122,7 +122,7 @@ def local_fleet(model: str, stages: int, threads: int) -> Fleet:
     """
     path = resolve_checkpoint(model)
     share = max(1, usable_cores() // stages)
-    settings = Settings(DEFAULT[format_of(path)], threads=threads or share, limit_s=QUICK_S)
+    settings = Settings(DEFAULT[format_of(path)], threads=threads or share, shared=stages > 1, limit_s=QUICK_S)
     node = calibrated_here(model, "here", settings).calibration.node
     limit = node.limit_bytes // stages
     return Fleet(tuple(replace(node, name=f"stage{n}", limit_bytes=limit) for n in range(stages)), link=LOOPBACK)

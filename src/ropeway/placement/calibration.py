@@ -28,13 +28,18 @@ LIMIT_S: Final = 30.0
 CALM: Final = 0.03
 """A spread that is small enough to stop at."""
 LEAST_CYCLES: Final = 3
+CLEARED_BYTES: Final = 128 << 20
+"""Read between two batches, it leaves none of a stage's weights in a processor's caches."""
 SPARE_LAYERS: Final = {"llamacpp": 1}
 """Layers behind a stage's own whose KV an engine keeps too (docs/architecture.md, "How llama.cpp runs")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is timed: decode with 1 row and `streams` rows at `short` and `deep` positions, and parts of `part` rows."""
+    """What is timed: decode with 1 row and `streams` rows at `short` and `deep` positions, and parts of `part` rows.
+
+    `shared`: other stages run on this machine too, so a stage's weights are out of the caches when its turn comes.
+    """
 
     engine: str
     streams: int = 4
@@ -46,6 +51,7 @@ class Settings:
     gpu_layers: int = -1
     dtype: str = ""
     device: str = ""
+    shared: bool = False
     limit_s: float = LIMIT_S
 
     def __post_init__(self) -> None:
@@ -108,6 +114,7 @@ def calibrate(
     started = time.monotonic()
     ranges = ranges_to_time(model, cut_every)
     apart = kinds_apart(model, ranges)
+    clear = np.ones(CLEARED_BYTES // 8) if settings.shared else None
     before = resident_bytes()
     with watch_others() as busy, _stages(path, ranges, settings) as stages:
         timed = Timed()
@@ -115,7 +122,7 @@ def calibrate(
             begun = time.monotonic()
             for (first, end), engine in zip(ranges, stages, strict=True):
                 kinds = kinds_in(model, first, end) if apart else {"*": end - first}
-                _cycle(engine, kinds, settings, timed, ends=engine is stages[0])
+                _cycle(_Runner(engine, settings, clear), kinds, settings, timed, ends=engine is stages[0])
             timed.cycles += 1
             if time.monotonic() - started + (time.monotonic() - begun) > settings.limit_s and timed.cycles > 1:
                 break
@@ -159,10 +166,12 @@ def _stages(path: Path, ranges: Sequence[tuple[int, int]], settings: Settings) -
 
 
 class _Runner:
-    """One engine with rows to feed it; positions of each slot are kept here."""
+    """One engine with rows to feed it; positions of each slot are kept here. Reading `clear` clears the caches."""
 
-    def __init__(self, engine: Engine, most_rows: int) -> None:
+    def __init__(self, engine: Engine, settings: Settings, clear: np.ndarray | None) -> None:
         self._engine = engine
+        self._clear = clear
+        most_rows = max(settings.part, settings.streams)
         self._row_bytes = engine.boundary.row_bytes()
         values = np.random.default_rng(7).standard_normal(engine.boundary.planes * engine.boundary.hidden * most_rows)
         rows = from_f32(values.astype(np.float32) * np.float32(0.1), engine.boundary.row_dtype)
@@ -174,6 +183,7 @@ class _Runner:
         """Run (slot, rows) behind what each slot holds; the milliseconds that it took."""
         spans = [Span(slot, self._at.get(slot, 0), rows) for slot, rows in batch]
         size = sum(span.rows for span in spans) * self._row_bytes
+        self._cool()
         started = time.perf_counter()
         self._engine.forward(spans, self._rows[:size], self._out[:size])
         ms = (time.perf_counter() - started) * 1e3
@@ -190,6 +200,7 @@ class _Runner:
     def head_ms(self, rows: int) -> float:
         """Milliseconds of norm and head over `rows` rows."""
         spans = [Span(0, 0, rows)]
+        self._cool()
         started = time.perf_counter()
         self._engine.head(spans, self._rows[: rows * self._row_bytes], list(range(rows)))
         return (time.perf_counter() - started) * 1e3
@@ -200,11 +211,14 @@ class _Runner:
         self._engine.embed([1 + i % 250 for i in range(rows)], self._out[: rows * self._row_bytes])
         return (time.perf_counter() - started) * 1e3
 
+    def _cool(self) -> None:
+        if self._clear is not None:
+            self._clear.max()
 
-def _cycle(engine: Engine, kinds: dict[str, int], settings: Settings, timed: Timed, *, ends: bool) -> None:
+
+def _cycle(runner: _Runner, kinds: dict[str, int], settings: Settings, timed: Timed, *, ends: bool) -> None:
     """Every condition once (a decode step `steps` times) on one stage."""
     short, deep, part, steps = settings.short, settings.deep, settings.part, settings.steps
-    runner = _Runner(engine, max(part, settings.streams))
 
     def prompt(first: int, rows: int) -> None:
         timed.prompt.append(Sample(kinds, Condition(rows, first + (rows + 1) / 2), runner.run((0, rows))))

@@ -1,14 +1,15 @@
 """From timed batches to costs: a layer's by kind, and a stage's own. Pure: arithmetic over samples.
 
 Stages of several ranges are timed under the same conditions. A condition's times are a stage's own part and so much for
-each layer of each kind, which least squares takes apart; three conditions then give a cost's three numbers.
+each layer of each kind, which least squares takes apart; three conditions then give a cost's three numbers. Of the
+times of one condition the lower quartile counts: what disturbs a machine only ever adds time, and rarely to all alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import Final
 
 from ropeway.placement.facts import Cost
@@ -42,6 +43,11 @@ def spread(values: Sequence[float]) -> float:
     return (high - low) / middle if middle else 0.0
 
 
+def undisturbed(values: Sequence[float]) -> float:
+    """The lower quartile; the least of fewer than four values."""
+    return min(values) if len(values) < 4 else quantiles(values, n=4)[0]
+
+
 def widest_spread(samples: Sequence[Sample]) -> float:
     """The widest spread of any condition on any stage."""
     return max((spread(values) for values in _by_stage(samples).values()), default=0.0)
@@ -59,7 +65,7 @@ def fit_costs(samples: Sequence[Sample]) -> dict[str, Cost]:
         for (counts, at), found in _by_stage(samples).items():
             if at == condition:
                 rows.append([1.0, *(float(dict(counts).get(kind, 0)) for kind in kinds[1:])])
-                values.append(median(found))
+                values.append(undisturbed(found))
         for kind, ms in zip(kinds, not_below_zero(rows, values), strict=True):
             times[kind].append((condition, ms))
     return {kind: through(found) for kind, found in times.items()}
@@ -67,6 +73,10 @@ def fit_costs(samples: Sequence[Sample]) -> dict[str, Cost]:
 
 def through(times: Sequence[tuple[Condition, float]]) -> Cost:
     """The cost closest to the times, with no part below 0; parts that the conditions cannot tell apart are one."""
+    of: dict[Condition, list[float]] = {}
+    for at, ms in times:
+        of.setdefault(at, []).append(ms)
+    times = [(at, undisturbed(found)) for at, found in of.items()]
     rows = [[1.0, float(at.rows), at.rows * at.depth] for at, _ in times]
     values = [ms for _, ms in times]
     for columns in ((0, 1, 2), (0, 1), (0, 2)):
