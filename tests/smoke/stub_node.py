@@ -1,6 +1,7 @@
 """`pp-gpu-node` with a rank that needs no engine: it loads, joins and answers as STUB_RANK says.
 
-STUB_RANK: ok; never-loaded; never-whole; empty; slow (it never answers); dies (its process ends when asked).
+STUB_RANK: ok; never-loaded; never-whole; entry-never-whole (rank 0 alone); empty; slow (it never answers); dies (its
+process ends when asked).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class StubRank:
         self.status: int | None = None
         self.tail = ["what the worker wrote last"]
         self._how = os.environ.get("STUB_RANK", "ok")
+        if self._how == "entry-never-whole":
+            self._how = "ok" if stage else "never-whole"
         assert len(bytes.fromhex(setup["key"])) == 32
         assert not {"SEED_ADDR", "CONTAINER_API_KEY", "VAST_API_KEY"} & environment.keys()
         if self._how != "never-loaded":

@@ -93,6 +93,12 @@ def test_an_entry_and_exit_that_never_resolve(runs: Runs) -> None:
     runs.failed(runs.start("--limit", "names=2"), "names", "pp-entry and pp-exit did not resolve", "within 2 s")
 
 
+def test_an_entry_alone_that_never_resolves(runs: Runs) -> None:
+    runs.moods(environment={"STUB_RANK": "entry-never-whole"})
+    value = runs.failed(runs.start("--limit", "names=2"), "names: pp-entry did not resolve within 2 s")
+    assert "pp-exit" not in value["reason"]
+
+
 def test_an_empty_reply(runs: Runs) -> None:
     runs.moods(environment={"STUB_RANK": "empty"})
     value = runs.failed(runs.start(), "reply", "the reply is empty")

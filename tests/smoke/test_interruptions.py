@@ -11,8 +11,9 @@ import pytest
 from smoke.conftest import Runs
 from smoke.fake_rented import SLEEPER
 
-STEPS = ("search", "create", "running", "converge", "workers", "names", "reply", "destroy")
+STEPS = ("search", "node", "create", "running", "converge", "workers", "names", "reply", "destroy")
 SAID = {
+    "node": "starting the node here",
     "running": "waiting until every instance runs",
     "converge": "until every node has joined",
     "workers": "until every stage is loaded",
@@ -20,6 +21,12 @@ SAID = {
     "reply": "waiting for the reply",
     "destroy": "giving everything back",
 }
+
+SLOW_NODE = """
+import time
+from ropeway.smoke import run
+run.open_cluster = lambda *_: time.sleep(60)
+"""
 
 
 def hold_at(runs: Runs, step: str) -> None:
@@ -46,7 +53,7 @@ def hold_at(runs: Runs, step: str) -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_ctrl_c_in_each_step_gives_everything_back(runs: Runs, step: str) -> None:
     hold_at(runs, step)
-    process = runs.start()
+    process = runs.start(prelude=SLOW_NODE if step == "node" else "")
     if step == "search":
         runs.fake.until(lambda: runs.fake.asked("search"))
     elif step == "create":

@@ -14,7 +14,7 @@ from ropeway.smoke import node as node_module
 from ropeway.smoke.cluster import Cluster, Reach
 from ropeway.smoke.environment import NodeSettings, read_settings
 from ropeway.smoke.loopback.seed import Seed
-from ropeway.smoke.node import Watchdog, serve
+from ropeway.smoke.node import Watchdog, last_words, serve
 
 
 def settings(ticket: str, **more: str) -> NodeSettings:
@@ -53,6 +53,19 @@ def test_a_node_on_this_machine_never_stays(lingered: threading.Event, monkeypat
     with Seed() as seed:
         assert serve(settings(seed.ticket(), END_WITH_STDIN="1")) == 1
     assert not lingered.is_set()
+
+
+@pytest.mark.parametrize(
+    ("tail", "words"),
+    [
+        ([], "it said nothing"),
+        (["  deep", " deeper", ""], " deeper"),
+        (["Traceback (most recent call last):", "  File", "Error: no memory", "", "   ^", " "], "Error: no memory"),
+        (["pp-gpu-node: out of memory"], "out of memory"),
+    ],
+)
+def test_the_last_words_of_a_rank(tail: list[str], words: str) -> None:
+    assert last_words(tail) == words
 
 
 def test_joining_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

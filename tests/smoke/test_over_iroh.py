@@ -10,6 +10,7 @@ HERE = "tests/smoke"
 GOOD = (f"{HERE}/test_rented_run.py::test_a_run_rents_says_hello_and_gives_everything_back",)
 REAL = (f"{HERE}/test_real_stages.py::test_the_tokens_are_those_of_one_process",)
 LOST = (
+    f"{HERE}/test_failures.py::test_an_entry_and_exit_that_never_resolve",
     f"{HERE}/test_failures.py::test_a_cluster_that_never_converges",
     f"{HERE}/test_failures.py::test_a_worker_that_is_never_ready",
     f"{HERE}/test_failures.py::test_a_stage_that_is_lost_while_the_reply_is_waited_for",
@@ -23,7 +24,10 @@ SIGNALS = (
 )
 
 
-@pytest.mark.parametrize("test", [*GOOD, *REAL, *LOST, *SIGNALS], ids=lambda test: test.partition("::")[2])
+TESTS = (*GOOD, *REAL, *LOST, *SIGNALS)
+
+
+@pytest.mark.parametrize("test", TESTS, ids=lambda test: test.partition("::")[2])
 def test_over_iroh(monkeypatch: pytest.MonkeyPatch, test: str) -> None:
     pytest.importorskip("iroh", reason="nodes that meet over iroh need the extra iroh")
     monkeypatch.setenv("SMOKE_CLUSTER", "iroh")

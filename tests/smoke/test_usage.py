@@ -54,6 +54,7 @@ def run(*flags: str, status: int = 2, **environment: str) -> str:
         (("--request-timeout", "0"), "--request-timeout"),
         (("--cluster", "udp"), "cluster: 'udp' is none of tcp, iroh"),
         (("--label", "../up"), "label"),
+        (("--relays", "nearby"), "relays: 'nearby' is neither default, none, nor a URL"),
         (("--engine", "magic"), "engine: 'magic' is none of"),
         (("--what",), "No such option"),
     ],

@@ -16,7 +16,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from ropeway.cluster.settings import DEFAULT_RELAYS
+from ropeway.cluster.settings import DEFAULT_RELAYS, check_relays
 from ropeway.launch.provider import Provider, Wanted
 from ropeway.launch.vastai import SERVER, TIMEOUT_S, VastAi, check_server
 from ropeway.smoke.cleanup import clean_up
@@ -200,6 +200,7 @@ def _cluster(kind: str, vastai: bool, server_url: str) -> str:
 
 
 def _reach(relays: str, far: bool) -> Reach:
+    check_relays(relays or DEFAULT_RELAYS)
     if far:
         return Reach(relays or DEFAULT_RELAYS)
     return replace(HERE, relays=relays) if relays else HERE

@@ -110,7 +110,7 @@ class Node:
                 break
             self._take(event)
         if status is not None:
-            raise NodeFailed(f"the rank has ended with {_ending(status)}: {_last(self._rank.tail)}")
+            raise NodeFailed(f"the rank has ended with {_ending(status)}: {last_words(self._rank.tail)}")
 
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
@@ -264,6 +264,8 @@ def _ending(status: int) -> str:
     return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
 
-def _last(tail: list[str]) -> str:
-    said = next((line for line in reversed(tail) if line.strip()), "it said nothing")
-    return said.removeprefix("pp-gpu-node: ")
+def last_words(tail: list[str]) -> str:
+    """What says the most: the last line that begins at the margin, as an error's does and the text that it goes on with
+    mostly does not."""
+    said = [line for line in tail if line.strip()] or ["it said nothing"]
+    return next((line for line in reversed(said) if not line[0].isspace()), said[-1]).removeprefix("pp-gpu-node: ")

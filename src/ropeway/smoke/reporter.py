@@ -30,7 +30,7 @@ class Reporter:
     """Lines with the seconds since the beginning. Safe for several threads."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = console or Console(stderr=True, highlight=False)
         self._started = time.monotonic()
         self._status: Status | None = None
         if self._console.is_terminal:
@@ -59,12 +59,12 @@ class Reporter:
         self._print(escape(text))
 
     def red(self, text: str) -> None:
-        """A line that must not be missed."""
-        self._print(f"[bold red]{escape(text)}[/bold red]")
+        """A line that must not be missed. It may hold a command to copy, so only the terminal breaks it."""
+        self._print(f"[bold red]{escape(text)}[/bold red]", whole=True)
 
-    def _print(self, markup: str) -> None:
+    def _print(self, markup: str, *, whole: bool = False) -> None:
         with suppress(OSError, ValueError):  # nobody can read it any more
-            self._console.print(markup)
+            self._console.print(markup, soft_wrap=whole or not self._console.is_terminal)
 
     def __enter__(self) -> Self:
         if self._status is not None:
