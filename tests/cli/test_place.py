@@ -88,6 +88,28 @@ def test_prompts_are_shared_out_and_say_how_to_run(model: str, nodes: str, tmp_p
     assert any("0.5" not in text and "predicted: first token" in text for text in texts)
 
 
+def test_names_of_any_kind_leave_the_figures_whole(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = NODES.replace('"fast"', '"[/]-a-machine-with-a-long-name-1"').replace('"slow"', '"<b>&2"')
+    (tmp_path / "odd.toml").write_text(text)
+    wish = ("--goal", "prompt", "--prompt", "2048", "--part", "256", "--explain", "--svg", str(tmp_path / "p.svg"))
+    for columns in (120, 80, 60):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        said = told("place", model, "--nodes", str(tmp_path / "odd.toml"), *wish)
+        table = said.partition("predicted:")[0].splitlines()[2:-1]
+        assert max(map(len, table)) <= columns
+        assert [line.split()[2] for line in table[1:3]] == ["0..3", "3..6"]
+        assert "[/]" in table[1]
+    texts = [element.text or "" for element in ElementTree.parse(tmp_path / "p.svg").iter()]
+    assert any("<b>&2" in text for text in texts)
+
+
+def test_a_file_that_cannot_be_written_or_read_is_named(model: str, nodes: str, tmp_path: Path) -> None:
+    missing = str(tmp_path / "no" / "p.svg")
+    assert "No such file" in told("place", model, "--nodes", nodes, "--svg", missing, expect=2)
+    (tmp_path / "odd.toml").write_bytes(b"\xff\xfe")
+    assert "no UTF-8 text" in told("place", model, "--nodes", str(tmp_path / "odd.toml"), expect=2)
+
+
 def test_json_has_the_same(model: str, nodes: str) -> None:
     value = told_json("place", model, "--nodes", nodes, "--explain", "--pin", "slow=0..2")
     assert [(s["node"], s["first"], s["end"]) for s in value["stages"]] == [("slow", 0, 2), ("fast", 2, 6)]
@@ -174,7 +196,11 @@ def test_a_running_ring_is_told_a_better_cut(model: str, nodes: str, server: tup
     assert "would be gained with --cuts none on slow" in told("place", model, "--nodes", nodes, "--from", url)
     state["prediction"]["stages"] = [{"decode_ms": 3.0}, {"decode_ms": 12.0}]
     assert "82" not in told("place", model, "--nodes", nodes, "--pin", "fast=0..3", "--pin", "slow=3..6", "--from", url)
-    state["prediction"] = {}
+    state["prediction"]["rows"] = "many"
+    assert "rows of http" in told("place", model, "--nodes", nodes, "--from", url, expect=2)
+    state["stages"] = [7, 8]
+    assert "is not up" in told("place", model, "--nodes", nodes, "--from", url, expect=2)
+    state |= {"stages": stages, "prediction": {}}
     assert "has not decoded enough" in told("place", model, "--nodes", nodes, "--from", url, expect=2)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from end_to_end.commands import ropeway, ropeway_json
-from end_to_end.processes import wait_until
+from end_to_end.processes import Yard, wait_until
+from end_to_end.serving_process import Server
 
 NODES = """
 [[node]]
@@ -46,6 +50,41 @@ def test_the_cuts_of_a_reply_come_from_the_search(small: str, nodes: str) -> Non
         assert told["measured_ms"] > 0
         assert told["ratio"] > 0
         assert told["rounds"] == 24
+
+
+@pytest.mark.timeout(240)
+def test_a_served_ring_is_held_against_its_prediction_and_told_where_to_cut(small: str, nodes: str, yard: Yard) -> None:
+    """The nodes are said to take hundredths of a millisecond, which no stage does: the difference stands."""
+    server = Server(yard, small, "--place", nodes, "--goal", "prompt", "--part", "128")
+    server.become_ready()
+    (stream,) = server.streams(1)
+
+    def compared() -> bool:
+        return bool(server.ask("GET", "/v1/ring").body["prediction"].get("cause"))
+
+    wait_until(compared, said=server.process.said)
+    told = server.ask("GET", "/v1/ring").body
+    prediction = told["prediction"]
+    assert [(stage["first"], stage["end"]) for stage in told["stages"]] == [(0, 4), (4, 6)]
+    assert [stage["node"] for stage in prediction["stages"]] == ["fast", "slow"]
+    assert prediction["ratio"] > 1.15
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
+        metrics = answer.read().decode()
+    for name in ("measured_ms", "predicted_ms", "ratio"):
+        assert re.search(rf"^ropeway_prediction_{name} [0-9.]+$", metrics, re.MULTILINE), name
+    server.process.until(lambda process: "were predicted: " in process.err)
+    url = f"http://127.0.0.1:{server.port}"
+    value = ropeway_json("place", small, "--nodes", nodes, "--goal", "prompt", "--part", "128", "--from", url)
+    running, best = value["running"], value["best"]
+    assert [(stage["node"], stage["first"], stage["end"]) for stage in running["stages"]] == [
+        ("fast", 0, 4),
+        ("slow", 4, 6),
+    ]
+    assert 0 <= value["gain"] < 1
+    assert best["cost"] == pytest.approx(running["cost"] * (1 - value["gain"]))
+    assert not stream.ended.is_set()  # it is a proposal: the ring goes on as it was cut
+    server.process.signal(signal.SIGTERM)
+    assert server.process.status() == 0
 
 
 def test_one_node_may_be_the_best_ring(small: str, nodes: str) -> None:

@@ -62,7 +62,7 @@ def calibrate(
         about = {"processor": machine.processor, "cores": machine.cores, "seconds": round(found.calibration.seconds, 1)}
         value = node_json(node, open_checkpoint(path).identity(), about)
         if out is not None:
-            out.write_text(json.dumps(value, indent=1) + "\n")
+            flags.write_text(out, json.dumps(value, indent=1) + "\n")
         if as_json:
             typer.echo(json.dumps(value | {"fresh": found.fresh, "doubts": found.calibration.doubts}))
             return

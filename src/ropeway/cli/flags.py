@@ -73,7 +73,7 @@ Dtype = Annotated[
 Device = Annotated[str, typer.Option("--device", help="Where torch computes: cpu, cuda:0, mps; the best unless given.")]
 Invariant = Annotated[
     bool,
-    typer.Option("--invariant", help="torch: bits that depend on a stream alone, not on its company; slower."),
+    typer.Option("--invariant", help="torch on a CPU: bits that depend on a stream alone, not on its company."),
 ]
 WorkerCmd = Annotated[
     str,
@@ -137,6 +137,15 @@ def fail(text: str, status: int) -> typer.Exit:
     sys.stdout.flush()
     sys.stderr.write(f"ropeway: {text}\n")
     return typer.Exit(status)
+
+
+def write_text(path: Path, text: str, mode: str = "w") -> None:
+    """Write a file that a person has asked for. Raises ValueError that names it."""
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from None
 
 
 @contextmanager

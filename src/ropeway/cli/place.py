@@ -64,12 +64,12 @@ def place(
         other = alternatives(plan.problem, plan.price) if explain else []
         before = planned(problem, inventory).price if what_if else None
         if svg_file is not None:
-            svg_file.write_text(svg(plan.price, len(problem.model.layers), _title(model, plan)))
+            flags.write_text(svg_file, svg(plan.price, len(problem.model.layers), _title(model, plan)))
         if as_json:
             typer.echo(json.dumps(_json(plan, other, before)))
             return
-        console = Console(highlight=False)
-        console.print(f"{_title(model, plan)}\n", highlight=False)
+        console = Console(highlight=False, markup=False)
+        console.print(f"{_title(model, plan)}\n")
         console.print(picture(plan.price, len(problem.model.layers), console.width))
         _notes(console, plan, before)
         if explain:
@@ -110,7 +110,7 @@ def _propose(problem: Problem, inventory: Inventory, url: str, as_json: bool) ->
             json.dumps({"running": price_json(found.running), "best": price_json(found.best), "gain": found.gain})
         )
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(
         f"running: layers {_ranges(found.running)}, {found.running.decode_ms:.2f} ms a token by its own times\n"
     )

@@ -41,8 +41,7 @@ def probe(
             raise flags.fail(str(error), flags.EXIT_FAILED) from error
         links = [link_json(called[rank], called[one.rank], one.link) for one in found if one.link]
         if out is not None:
-            with out.open("a") as file:
-                file.writelines(_toml(link) for link in links)
+            flags.write_text(out, "".join(_toml(link) for link in links), "a")
         if as_json:
             troubles = {called[one.rank]: one.trouble for one in found if one.trouble}
             typer.echo(json.dumps({"link": links, "trouble": troubles}))

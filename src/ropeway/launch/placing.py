@@ -49,18 +49,16 @@ class Planned:
 
 def open_inventory(path: Path) -> Inventory:
     """Read a nodes file (JSON where its name ends in .json, else TOML). Raises ValueError that names what is wrong."""
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ValueError(f"nodes: {path}: {error.strerror or error}") from None
 
     def read(name: str) -> str:
         try:
-            return (path.parent / name).read_text()
+            return (path.parent / name).read_text(encoding="utf-8")
         except OSError as error:
             raise ValueError(f"nodes: {path.parent / name}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"nodes: {path.parent / name}: this is no UTF-8 text") from None
 
-    return read_inventory(text, read, is_json=path.suffix == ".json")
+    return read_inventory(read(path.name), read, is_json=path.suffix == ".json")
 
 
 def problem_for(model: str, inventory: Inventory, wanted: Wanted, ask: Ask) -> Problem:

@@ -33,7 +33,7 @@ def running_layout(url: str, inventory: Inventory) -> Running:
     """
     state = _get(f"{url.rstrip('/')}/v1/ring")
     stages = state.get("stages")
-    if not isinstance(stages, list) or not stages:
+    if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError(f"from: the ring of {url} is not up, so it has no times")
     times_of = _times(state, len(stages))
     by_address = {address: name for name, address in inventory.addresses.items()}
@@ -47,12 +47,19 @@ def running_layout(url: str, inventory: Inventory) -> Running:
             name = order[rank]
         inventory.fleet.node(str(name))
         ms = times_of[rank].get("decode_ms")
-        if not isinstance(ms, (int, float)) or not ms > 0:
+        if not isinstance(ms, (int, float)) or not 0 < ms < 1e9:
             raise ValueError(f"from: stage {rank} of {url} has not decoded enough lately; ask while it replies")
-        layout.append(Spot(str(name), int(stage["first"]), int(stage["end"])))
+        layout.append(Spot(str(name), _count(stage, "first", url), _count(stage, "end", url)))
         times.append(float(ms))
     section = state["prediction"]
-    return Running(tuple(layout), tuple(times), int(section["rows"]), int(section["depth"]))
+    return Running(tuple(layout), tuple(times), _count(section, "rows", url), _count(section, "depth", url))
+
+
+def _count(value: Mapping[str, Any], field: str, url: str) -> int:
+    found = value.get(field)
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 31:
+        raise ValueError(f"from: {field} of {url} is {found!r}, expected a whole number")
+    return found
 
 
 def _times(state: Mapping[str, Any], world: int) -> list[Mapping[str, Any]]:

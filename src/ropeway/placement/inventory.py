@@ -206,7 +206,10 @@ def _costs(value: object, where: str) -> Costs:
 def _cost(value: object, where: str) -> Cost:
     if not isinstance(value, list) or len(value) != 3 or not all(_is_number(item) for item in value):
         raise ValueError(f"{where}: {value!r} is not [fixed_ms, row_ms, depth_ms]")
-    return Cost(*(float(item) for item in value))
+    try:
+        return Cost(*(float(item) for item in value))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _costs_json(costs: Costs) -> dict[str, object]:
@@ -231,13 +234,18 @@ def _number(entry: Value, field: str, where: str, default: float | None = None) 
 def _plain(entry: Value, field: str, kind: type, where: str) -> object:
     if kind is str:
         return _text(entry, field)
-    return kind(_number(entry, field, where))
+    value = _number(entry, field, where)
+    if kind is int and value != int(value):
+        raise ValueError(f"{where}: {field} is {value}, expected a whole number")
+    return kind(value)
 
 
 def _text(entry: Value, field: str) -> str:
     value = entry.get(field)
     if not isinstance(value, str) or not value:
         raise ValueError(f"node: {field} is {value!r}, expected a text")
+    if not value.isprintable():
+        raise ValueError(f"node: {field} is {value!r}, with characters that cannot be shown")
     return value
 
 
