@@ -99,6 +99,15 @@ def test_layouts(path: Path) -> None:
         TorchEngine(replace(config, device="abacus"))
 
 
+def test_what_is_not_known_to_be_invariant(path: Path) -> None:
+    config = config_of(path, LAYERS, invariant=True)
+    with pytest.raises(EngineError, match="invariant: products in f32 depend on how many rows are multiplied"):
+        TorchEngine(config)
+    with pytest.raises(EngineError, match="invariant: it is known of the CPU alone, not of meta"):
+        TorchEngine(replace(config, dtype="bf16", device="meta"))
+    TorchEngine(replace(config, dtype="bf16"))
+
+
 def test_rows_of_another_dtype_are_converted_at_the_edge(path: Path) -> None:
     """bf16 layers over an f32 boundary: the same bits as over their own, since bf16 fits into f32."""
     config = config_of(path, LAYERS, dtype="bf16")

@@ -7,7 +7,6 @@ compute in, unless the layout says otherwise; then they are converted here, at t
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from ropeway.engines.base import NO_STATES, Capacities, EngineConfig, EngineError, Logits, Span
 from ropeway.engines.torch.batch import make_batch
+from ropeway.engines.torch.choices import backend_of, check_invariant, compute_dtype, device_of, usable_cores
 from ropeway.engines.torch.edge import TORCH, Edge, Pinned
 from ropeway.engines.torch.family import Family, family_of, layer_type
 from ropeway.engines.torch.model import StageModel
@@ -27,7 +27,7 @@ from ropeway.engines.torch.recorded import Recorder, recorder_of
 from ropeway.engines.torch.saving import dump_slot, load_slot
 from ropeway.engines.torch.slot import Slot
 from ropeway.engines.torch.sources import EMBEDDINGS, HEAD, Source, open_source
-from ropeway.types import Backend, Boundary, EngineKind, KvDtype, RowDtype
+from ropeway.types import Boundary, EngineKind, KvDtype, RowDtype
 
 _log = logging.getLogger("ropeway.torch")
 _KV: Final = {RowDtype.F32: KvDtype.F32, RowDtype.F16: KvDtype.F16, RowDtype.BF16: KvDtype.BF16}
@@ -58,8 +58,8 @@ class TorchEngine:
         self._source: Source = open_source(Path(config.model))
         self._family: Family = family_of(str(self._source.config.model_type))
         model = self._source.config
-        self._device = _device(config.device)
-        self._row_dtype = _compute_dtype(config, model)
+        self._device = device_of(config.device)
+        self._row_dtype = compute_dtype(config, model)
         planes = self._family.planes(model)
         self.boundary = config.boundary or Boundary(int(model.hidden_size), planes, self._row_dtype)
         if (self.boundary.hidden, self.boundary.planes) != (int(model.hidden_size), planes):
@@ -67,12 +67,14 @@ class TorchEngine:
                 f"boundary: the layout sends {self.boundary.planes} planes of {self.boundary.hidden} values, "
                 f"this model has {planes} of {model.hidden_size}"
             )
+        if config.invariant:
+            check_invariant(self._device, self._row_dtype)
         if not 0 <= config.first < config.end <= int(model.num_hidden_layers):
             raise EngineError(f"layers {config.first}..{config.end} are not in this model of {model.num_hidden_layers}")
         staging = Pinned(self._device) if self._device.type == "cuda" else None
         self._edge = Edge(self.boundary, TORCH[self._row_dtype], self._device, staging)
         self.kv_dtype = _KV[self._row_dtype]
-        self.backend = _backend(self._device)
+        self.backend = backend_of(self._device)
         layers = range(config.first, config.end)
         recurrent = any(layer_type(model, layer) == "linear_attention" for layer in layers)
         self.capacities = Capacities(
@@ -91,7 +93,7 @@ class TorchEngine:
     def load(self) -> None:
         """Map the stage's weights, pack its matrices, and run a row once."""
         config = self._config
-        torch.set_num_threads(config.threads or _cores())
+        torch.set_num_threads(config.threads or usable_cores())
         with _named("could not be loaded"):
             self._model = StageModel(
                 self._source,
@@ -124,7 +126,7 @@ class TorchEngine:
                 where, model.made_large, kind, kind, device,
             )  # fmt: skip
         if config.invariant and config.embed:
-            _log.warning("--invariant is slower, prompts most of all; by how much: docs/exactness.md, The torch engine")
+            _log.warning("what --invariant holds and costs: docs/exactness.md, The torch engine")
 
     @property
     def _loaded(self) -> StageModel:
@@ -246,47 +248,6 @@ class TorchEngine:
         prefixes += [EMBEDDINGS.removesuffix("weight")] if self._config.embed else []
         prefixes += [f"{self._family.final_name}.", matrix] if self._config.head else []
         return sum(self._source.bytes_under(prefix) for prefix in prefixes)
-
-
-def _compute_dtype(config: EngineConfig, model: object) -> RowDtype:
-    """What the layers compute in: as asked for, else the checkpoint's own; bf16 for a GGUF, which has none."""
-    label = config.dtype or {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(
-        str(getattr(model, "dtype", None)).removeprefix("torch."), ""
-    )
-    if not label:
-        return RowDtype.BF16
-    found = [dtype for dtype in RowDtype if dtype.label == label]
-    if not found:
-        raise EngineError(f"dtype: {label!r} is none of {', '.join(dtype.label for dtype in RowDtype)}")
-    return found[0]
-
-
-def _device(name: str) -> torch.device:
-    if name:
-        try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise EngineError(f"device: {name!r} is none that torch knows") from error
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
-
-
-def _backend(device: torch.device) -> Backend:
-    match device.type:
-        case "cpu":
-            return Backend.CPU
-        case "cuda":
-            return Backend.ROCM if torch.version.hip else Backend.CUDA
-        case "mps":
-            return Backend.METAL
-        case _:
-            return Backend.OTHER
-
-
-def _cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
