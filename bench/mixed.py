@@ -65,23 +65,24 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--engines", default="", help="one ring alone: llamacpp,tinygrad")
+    parser.add_argument("--rings", nargs="*", default=[], help="these alone: llamacpp,tinygrad torch,mlx")
+    parser.add_argument("--format", choices=["gguf", "directory", "both"], default="both")
     a = parser.parse_args()
     missing = {name for name, module in MODULES.items() if importlib.util.find_spec(module) is None}
     for name in sorted(missing):
         print(f"{name} cannot run here: left out")
     here = [name for name in GGUF if name not in missing]
     with tempfile.TemporaryDirectory() as folder:
-        work = [(ring, a.model, "llamacpp") for ring in rings(here)]
-        if not missing & set(DIRECTORY):
+        work = [(ring, a.model, "llamacpp") for ring in rings(here)] if a.format != "directory" else []
+        if a.format != "gguf" and not missing & set(DIRECTORY):
             from converted import convert
             from ropeway.checkpoints.demo import resolve_model
 
             model = str(convert(resolve_model(a.model), Path(folder)))
             work += [(ring, model, "torch") for ring in rings(DIRECTORY)]
         work.sort(key=lambda item: "worker" in item[0])
-        if a.engines:
-            work = [item for item in work if ",".join(item[0]) == a.engines]
+        if a.rings:
+            work = [item for item in work if ",".join(item[0]) in a.rings]
         print(
             "| stages | steps equal | KL mean | 99 % | largest | logits, most | top 1 | top 5 | parts at | same bits |"
         )
@@ -90,7 +91,7 @@ def main() -> None:
         for ring, model, reference in work:
             value = check(model, ring, reference, a)
             print(line(ring, value), flush=True)
-            said.append(f"{', '.join(ring)} ({reference}): {value['replies']}")
+            said.append(f"{', '.join(ring)}: {json.dumps(value['replies'])}")
     print("", *said, sep="\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 
 from ropeway.transport import Ring, RingConfig, RingLost, RingStopped, join, tcp
+from ropeway.transport.ending import failure
+from ropeway.transport.roster import Roster
 from ropeway.types import SamplerAt
-from ropeway.wire import Done, ErrorCode, Op, Plan, ProtocolError, Ready, Returns, StreamEntry, Token
+from ropeway.wire import Channel, Done, ErrorCode, Op, Plan, ProtocolError, Ready, Returns, Side, StreamEntry, Token
 from transport.rings import (
     MAX_ROWS,
     ROW_BYTES,
@@ -402,3 +405,22 @@ def test_a_key_is_never_in_words() -> None:
         here.config(0, key=b"secret")
     assert "secret" not in str(caught.value)
     here.close()
+
+
+def test_a_ring_that_ends_just_as_it_is_formed_ends_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank has failed and the sockets are closed before rows have got their threads."""
+    form = Roster.form
+
+    def form_and_lose(roster: Roster) -> None:
+        form(roster)
+        if roster._config.rank == 0:
+            roster.life.settle(failure(ErrorCode.ENGINE_FAILED, 1, "rank 1 has no engine"))
+            wait_until(lambda: roster.connection(Channel.ROWS, Side.DIALER).sock.fileno() < 0)
+
+    monkeypatch.setattr(Roster, "form", form_and_lose)
+    with place(layout(2)) as here, ThreadPoolExecutor(2) as pool:
+        joins = [pool.submit(join, here.config(rank)) for rank in range(2)]
+        with pytest.raises(RingLost, match="rank 1 has no engine"):
+            joins[0].result(20)
+        with contextlib.suppress(RingLost), joins[1].result(20):
+            pass

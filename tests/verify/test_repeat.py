@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from ropeway.serving.scheduler import Propose
 from ropeway.serving.sequence import Sequence
 from ropeway.types import SamplerAt
 from ropeway.verify.compare import Comparison
+from ropeway.verify.reference import check_reference
 from ropeway.verify.repeat import Recorder, repeat
+from tiny_gguf import TinyModel, write_tiny
 
 SHAPE = Shape()
 
@@ -111,3 +114,13 @@ def test_a_token_that_is_another_one_is_found() -> None:
     scheduled.wanted[0].sequence.produced[-1] += 1
     comparison = repeat(FakeWhole(), recorder)
     assert (comparison.steps, comparison.equal_steps) == (tokens, tokens - 1)
+
+
+def test_a_reference_that_cannot_read_the_model_is_refused(tmp_path: Path) -> None:
+    path = write_tiny(tmp_path / "tiny.gguf", TinyModel(layers=1))
+    for good in ("", "llamacpp", "torch", "tinygrad"):
+        check_reference(good, path)
+    with pytest.raises(ValueError, match=r"reference: the engine mlx reads safetensors, .*tiny.gguf is GGUF"):
+        check_reference("mlx", path)
+    with pytest.raises(ValueError, match="'abacus' is none of llamacpp"):
+        check_reference("abacus", path)

@@ -32,7 +32,7 @@ from ropeway.verify.evidence import (
 )
 from ropeway.verify.examine import Examined, examine, make_prompts, replies
 from ropeway.verify.limits import parse_limits
-from ropeway.verify.reference import reference_of
+from ropeway.verify.reference import check_reference, reference_of
 from ropeway.verify.repeat import Work
 
 EveryRow = Annotated[
@@ -136,6 +136,7 @@ def check(
         if certificate is not None and draft != "none":
             raise ValueError("certificate: it is for a run without drafts; leave --draft at none")
         judged = parse_limits(limits)
+        check_reference(reference, locate_checkpoint(model))
         with (
             open_rank0(options, interruption, ring, key, listen) as rank0,
             open_drafting(drafts, rank0.placement, rank0.stage.engine) as drafting,

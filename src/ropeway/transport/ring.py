@@ -85,10 +85,14 @@ class Ring:
         self._roster.form()
         if self._world == 1:
             return
-        self._rows = Rows(self._config, self._roster, self.waits, self._late)
-        if self._rank:
-            control = self._roster.connection(Channel.CONTROL, Side.DIALER)
-            self._spoke = Spoke(self._life, control, self._expect, self._roster.watch.wake)
+        try:
+            self._rows = Rows(self._config, self._roster, self.waits, self._late)
+            if self._rank:
+                control = self._roster.connection(Channel.CONTROL, Side.DIALER)
+                self._spoke = Spoke(self._life, control, self._expect, self._roster.watch.wake)
+        except (OSError, ValueError):
+            self._life.check()  # where the ring has ended already its sockets are closed, and that is no news
+            raise
 
     # Boot
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ropeway.checkpoints.checkpoint import format_of
 from ropeway.engines.base import Whole
-from ropeway.engines.registry import DEFAULT, load_whole
+from ropeway.engines.registry import DEFAULT, engine_entry, load_whole
 from ropeway.launch.placement import Placement
 
 
@@ -17,6 +18,13 @@ class Reference:
     engine: str
     dtype: str = ""
     device: str = ""
+
+
+def check_reference(engine: str, path: Path) -> None:
+    """Raises ValueError for an engine that there is not, or that does not read the checkpoint; none named is right."""
+    if engine and format_of(path) not in engine_entry(engine).formats:
+        reads = " and ".join(sorted(known.value for known in engine_entry(engine).formats))
+        raise ValueError(f"reference: the engine {engine} reads {reads}, {path} is {format_of(path).value}")
 
 
 def reference_of(placement: Placement, engine: str = "", dtype: str = "", device: str = "") -> Reference:
