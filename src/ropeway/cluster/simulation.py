@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 
-from ropeway.cluster.swim.core import Contact, Swim
+from ropeway.cluster.swim.core import Swim
 from ropeway.cluster.swim.events import Event
 from ropeway.cluster.swim.timing import LAN, Timing
-from ropeway.cluster.swim.values import Seal, Statement, Unsealed
+from ropeway.cluster.swim.values import Contact, Seal, Statement, Unsealed
 
 CLUSTER = b"simulate"
 

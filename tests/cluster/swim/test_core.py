@@ -149,6 +149,24 @@ def test_suspicion_reaches_the_suspect_with_the_first_packet_and_is_refuted() ->
     assert answer.records[0] == Claim(B, START, 1, State.SUSPECT, C)
 
 
+@pytest.mark.parametrize("how", [State.SUSPECT, State.DEAD])
+def test_who_has_missed_the_answer_to_a_doubt_is_given_it_again(how: State) -> None:
+    hall = make_hall(A, B, C)
+    b = hall.members[B]
+    b.received(hall.now, C, make_packet(Gossip(), Claim(B, START, 0, how, C)))
+    b.outgoing()
+    stale = make_packet(Gossip(), Claim(B, START, 0, how, C))
+    for _ in range(2):
+        b.received(hall.now, A, stale)
+        [told] = [send for send in b.outgoing() if send.to == A and stale != send.packet]
+        [record] = decode_packet(told.packet).records
+        assert isinstance(record, MemberRecord)
+        assert (record.statement.member, record.state, record.incarnation) == (B, State.ALIVE, 1)
+    b.received(hall.now, A, make_packet(Gossip(), Claim(C, START, 0, State.SUSPECT, A)))  # nothing of us to answer
+    b.received(hall.now, A, make_packet(Gossip()))
+    assert record not in [record for packet in sent_packets(b) for record in packet.records]
+
+
 def test_names_follow_the_last_writer_and_are_unregistered_by_their_own() -> None:
     hall = make_hall(A, B, C)
     hall.members[A].register(hall.now, "n", b"a")

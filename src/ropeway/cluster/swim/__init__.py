@@ -18,7 +18,7 @@ connection in only after it has proved the cluster's key, and passes the connect
 that is what ties a member to its name. Only `received` judges foreign bytes, and PacketError is all that it raises.
 """
 
-from ropeway.cluster.swim.core import Contact, Swim
+from ropeway.cluster.swim.core import Swim
 from ropeway.cluster.swim.errors import Fault, PacketError
 from ropeway.cluster.swim.events import (
     Died,
@@ -36,7 +36,7 @@ from ropeway.cluster.swim.events import (
     Updated,
 )
 from ropeway.cluster.swim.timing import LAN, WAN, Timing
-from ropeway.cluster.swim.values import Draws, Member, Seal, State, Statement, Unsealed
+from ropeway.cluster.swim.values import Contact, Draws, Member, Seal, State, Statement, Unsealed
 
 __all__ = [
     "LAN",

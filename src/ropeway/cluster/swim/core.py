@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ropeway.cluster.names import Entry, Names
 from ropeway.cluster.swim.directory import Directory
@@ -28,20 +27,12 @@ from ropeway.cluster.swim.packets import (
 )
 from ropeway.cluster.swim.post import Post
 from ropeway.cluster.swim.probing import Prober
-from ropeway.cluster.swim.records import MemberRecord, NameRecord, Record, encode_record
+from ropeway.cluster.swim.records import MemberRecord, NameRecord, Record, encode_record, stated
 from ropeway.cluster.swim.roster import Roster
 from ropeway.cluster.swim.suspicion import Health
 from ropeway.cluster.swim.timing import Timing
-from ropeway.cluster.swim.values import Claim, Draws, Member, Seal, State, Statement
+from ropeway.cluster.swim.values import Claim, Contact, Draws, Member, Seal, State, Statement
 from ropeway.cluster.swim.voice import Voice
-
-
-@dataclass(frozen=True, slots=True)
-class Contact:
-    """A member to come in by, such as a ticket names it: its id, and how to dial it."""
-
-    member: bytes
-    address: bytes = b""
 
 
 class Swim:
@@ -217,6 +208,8 @@ class Swim:
             self._post.send_records(sender, Refuse(fault), [])
             return
         before = self._roster.version, self._names.version
+        if any(self._roster.missed_by(record) for record in packet.records if not isinstance(record, NameRecord)):
+            self._post.send_records(sender, Gossip(), [encode_record(stated(self._voice.statement))])
         for record in packet.records:
             match record:
                 case MemberRecord():

@@ -126,6 +126,13 @@ class Roster:
             self.suspicions[held.id].make_sure()
             self.expire(now)
 
+    def missed_by(self, record: MemberRecord | Claim) -> bool:
+        """Whether somebody doubts us who has not heard that we have answered this already."""
+        said = record.statement if isinstance(record, MemberRecord) else record
+        mine = self._voice.statement
+        doubted = said.member == self.me and record.state in (State.SUSPECT, State.DEAD)
+        return doubted and (said.start, record.incarnation) < (mine.start, mine.incarnation)
+
     def accuse(self, now: float, member: bytes) -> None:
         """A member has not answered our own probe."""
         held = self._members.get(member)

@@ -45,6 +45,14 @@ Rank = tuple[int, int, State]
 
 
 @dataclass(frozen=True, slots=True)
+class Contact:
+    """A member to come in by, such as a ticket names it: its id, and how to dial it."""
+
+    member: bytes
+    address: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """What a member says of itself. Only it makes them, and where the cluster seals them nobody else can.
 
