@@ -100,7 +100,7 @@ class Stranger:
         dials = [endpoint.dial(self._ticket.node, self._ticket.address) for _ in range(FLOOD)]
         found = await asyncio.gather(*dials, return_exceptions=True)
         for connection in found:
-            if isinstance(connection, Exception):
+            if isinstance(connection, BaseException):
                 self.told["turned away"] += 1
             else:
                 self.hear(await connection.closed())
