@@ -132,8 +132,10 @@ def test_a_pulled_cable_and_a_killed_driver(village: RayVillage, server: RayServ
 
     killed_at = server.process.signal(signal.SIGKILL)
     server.process.status()
-    village.wait_for_none()
+    wait_until(lambda: all(rank.host is lost.host for rank in village.ranks()), PATIENCE_S)
     print(f"a killed driver: no rank left after {time.monotonic() - killed_at:.1f} s")
+    lost.host.cable("up")
+    village.wait_for_none()
     for host in village.hosts:
         for line in host_sockets(host.pid):
             assert line not in listening

@@ -202,6 +202,13 @@ def test_a_rank_says_why_it_ended(checkpoint: Checkpoint) -> None:
     host.stop()
 
 
+def test_a_rank_that_nobody_holds_ends(checkpoint: Checkpoint) -> None:
+    host = RankHost("127.0.0.1", lease_s=0.5)
+    words = ["stage", str(checkpoint.path), "--rank", "1", "--ring", f"{host.reserve()},{host.reserve()}"]
+    host.start([*words, "--key", "{key}"], {"key": "5eed" * 16})
+    assert host.wait()[0] == 128 + signal.SIGTERM
+
+
 def listened_at(port: int) -> bool:
     """Whether somebody listens at a port of this machine."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

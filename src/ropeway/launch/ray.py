@@ -89,10 +89,13 @@ class Fleet:
 
     def seats(self) -> Seats:
         """Who would hold what now, for one more replica. Raises DoesNotFit, ValueError, RayError."""
+        return seat(self._checkpoint, self.options.ring, self._nodes(), self.options.demand, self.aside())
+
+    def aside(self) -> set[str]:
+        """The nodes that are used only where no others will do."""
         now = time.monotonic()
-        aside = {node for node, since in self._aside.items() if now - since < ASIDE_S}
         held = {node for nodes in self._held.values() for node in nodes}
-        return seat(self._checkpoint, self.options.ring, self._nodes(), self.options.demand, aside | held)
+        return held | {node for node, since in self._aside.items() if now - since < ASIDE_S}
 
     def _nodes(self) -> list[RayNode]:
         from ray._private.state import available_resources_per_node

@@ -8,18 +8,26 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections import deque
 from typing import IO, Final
 
 TAIL_LINES: Final = 20
 LINE_BYTES: Final = 4096
+LEASE_S: Final = 60.0
+"""How long a rank lives on without a word from whoever placed it: a node that is cut off from the rest hears nothing
+of Ray either."""
 
 
 class RankHost:
     """One rank's process. Made on its node by Ray; `address` is the node's own, as the others reach it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, lease_s: float = LEASE_S) -> None:
         self._address = address
+        self._lease_s = lease_s
+        self._held_at = time.monotonic()
+        self._ended = threading.Event()
         self._reserved: list[socket.socket] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -48,6 +56,18 @@ class RankHost:
                 stderr=subprocess.PIPE,
                 pass_fds=[file.fileno() for file in files.values()],
             )
+        self.hold()
+        threading.Thread(target=self._watch_lease, name="lease", daemon=True).start()
+
+    def hold(self) -> None:
+        """Whoever placed this rank is still there."""
+        self._held_at = time.monotonic()
+
+    def _watch_lease(self) -> None:
+        while not self._ended.wait(self._lease_s / 10):
+            if time.monotonic() - self._held_at > self._lease_s:
+                self.stop()
+                return
 
     def wait(self) -> tuple[int, str]:
         """Its exit status, once it has ended, and what it said last."""
@@ -60,6 +80,7 @@ class RankHost:
                     os.write(2, line)  # into Ray's log of this node
                 self._tail.append(line.decode(errors="replace").strip())
         status = self._process.wait()
+        self._ended.set()
         self.stop()
         return status, next((line for line in reversed(self._tail) if line), "")
 

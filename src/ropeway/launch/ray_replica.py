@@ -27,8 +27,10 @@ LOOK_S: Final = 0.5
 """How often a replica is looked after."""
 ROOM_S: Final = 5.0
 """How long Ray may take to give us nodes that have room; then others are tried."""
-START_S: Final = 60.0
-"""How long a node may take to begin a rank."""
+START_S: Final = 45.0
+"""How long a node may take to begin a rank; less than a rank's lease."""
+HOLD_S: Final = 5.0
+"""How often the ranks hear that we are still there."""
 READY_S: Final = 1.0
 """Longest wait for a replica to say whether it is ready."""
 SILENT_S: Final = 15.0
@@ -105,7 +107,7 @@ class RayReplica:
         try:
             backend = self._start(actors, plan)
             waits = [actor.wait.remote() for actor in actors]
-            why = self._look_after(waits, plan, backend)
+            why = self._look_after(actors, waits, plan, backend)
             return why
         finally:
             if backend is not None:
@@ -151,15 +153,20 @@ class RayReplica:
         log.info("%s: ranks at %s, cut at %s", self.name, ", ".join(addresses), ", ".join(map(str, plan.cuts)))
         return Backend(self.name, host, int(port), ready=False, key=door_key)
 
-    def _look_after(self, waits: list[Any], plan: Seats, backend: Backend) -> str:
+    def _look_after(self, actors: list[Any], waits: list[Any], plan: Seats, backend: Backend) -> str:
         """Let the replica answer once it is ready, until a rank ends; why."""
         self._backends.put(backend)
         heard_at: float | None = None
+        held_at = 0.0
         while not self._stopping.is_set():
             ended, _ = self._ray.wait(waits, num_returns=1, timeout=LOOK_S)
             if ended:
                 return self._why(waits.index(ended[0]), ended[0], plan)
             state, now = state_of(backend), time.monotonic()
+            if now - held_at > HOLD_S:
+                held_at = now
+                for actor in actors:
+                    actor.hold.remote()
             if state is State.READY and not backend.ready:
                 log.info("%s: ready", self.name)
                 self._said = ""
