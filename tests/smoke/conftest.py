@@ -16,6 +16,9 @@ from smoke.fake_rented import HERE, KEY
 from smoke.fake_vast import FakeVast, fake_vast
 from tiny_gguf import TinyModel, write_tiny
 
+LIMIT_S = 110.0
+"""For a whole run: longer than its own deadline, shorter than the test's."""
+
 
 class Runs:
     """Starts `pp-smoke-run` against a fake; the key is in its environment, its state in the test's directory."""
@@ -40,7 +43,8 @@ class Runs:
         """
         cluster = os.environ.get("SMOKE_CLUSTER", "tcp")
         command = [*self._command(prelude), "--vastai", "--server-url", self.fake.url, "--cluster", cluster, "--json"]
-        command += ["--image", "ropeway/test", "--model", "any", "--poll", "0.2", "--timeout", "60", *flags]
+        command += ["--image", "ropeway/test", "--model", "any", "--poll", "0.2"]
+        command += ["--timeout", "100", "--limit", "node=90", *flags]
         if group:
             lead = "import os, sys\nos.setsid()\nos.execv(sys.argv[1], sys.argv[1:])"
             command = [sys.executable, "-c", lead, *command]
@@ -70,7 +74,7 @@ class Runs:
 
     def result(self, process: Process, status: int) -> dict[str, Any]:
         """The one JSON object of a run that has ended with this status. No word of it holds the key."""
-        assert process.status() == status, process.said()
+        assert process.status(LIMIT_S) == status, process.said()
         assert KEY not in process.out + process.err
         lines = process.out.splitlines()
         assert len(lines) == 1, process.said()

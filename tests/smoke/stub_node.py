@@ -43,6 +43,16 @@ class StubRank:
         """There is nothing to end."""
 
 
+class HurriedWatchdog(node.Watchdog):
+    """One second is ten minutes once there is a file that STUB_HURRY names."""
+
+    @property
+    def unseen_s(self) -> float:
+        hurried = os.path.exists(os.environ.get("STUB_HURRY", ""))
+        return super().unseen_s * (600.0 if hurried else 1.0)
+
+
 if __name__ == "__main__":
+    setattr(node, "Watchdog", HurriedWatchdog)  # noqa: B010 (as below)
     setattr(node, "RankProcess", StubRank)  # noqa: B010 (the module does not export the name)
     main()

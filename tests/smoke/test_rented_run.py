@@ -26,7 +26,7 @@ def test_a_run_rents_says_hello_and_gives_everything_back(runs: Runs) -> None:
         {"id": rented.id, "price": price, "destroyed": True}
         for rented, price in zip(runs.fake.ever, (0.05, 0.06), strict=True)
     ]
-    assert 0 < value["dollars"] < 0.11 * 60 / 3600
+    assert 0 < value["dollars"] < 0.11 * 100 / 3600
     assert runs.fake.rented == []
     assert runs.ledgers == []
 

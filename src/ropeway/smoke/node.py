@@ -28,6 +28,8 @@ from ropeway.smoke.selfdestruct import self_destruct
 
 LOOK_S: Final = 0.1
 JOIN_S: Final = 120.0
+BEAT_S: Final = 1.0
+"""Between two looks of the watchdog, whose thread may not have had its turn for a while."""
 RETRY_S: Final = 2.0
 """Between two tries to join."""
 EXIT_FAILED: Final = 1
@@ -184,7 +186,7 @@ class Watchdog:
     def _watch(self) -> None:
         limit_s = self._settings.orphan_s
         while (left := limit_s - self.unseen_s) > 0:
-            time.sleep(left)
+            time.sleep(min(left, BEAT_S))
         say(f"the orchestrator was not seen for {limit_s:g} s")
         self.orphaned()
         os._exit(EXIT_FAILED)
