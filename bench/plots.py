@@ -27,9 +27,9 @@ def speed(runs: Mapping[str, Result]) -> str:
         ("ttft", "times as fast", "first token, 4,096 tokens"),
         ("ttft, 10 Gbit/s", "times as fast", "the same at 10 Gbit/s"),
         ("ttft, 1 Gbit/s", "times as fast", "the same at 1 Gbit/s"),
-        ("throughput", "2 rounds / one process", "8 streams, 2 rounds under way"),
-        ("throughput", "1 round / one process", "8 streams, 1 round under way"),
-        ("throughput, even cut", "2 rounds / one process", "2 rounds, layers cut in halves"),
+        ("throughput", "2 rounds / one process", "16 streams, 2 rounds under way"),
+        ("throughput", "1 round / one process", "16 streams, 1 round under way"),
+        ("throughput, even cut", "2 rounds / one process", "8 streams, 2 rounds, cut in halves"),
     )
     rows = [_bar(label, found) for run, name, label in wanted if (found := _figure(runs, run, name))]
     return bars("Two stages, times as fast as one process on one core", rows, MARKS) if rows else ""
