@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from engines.torch.stages import config_of, prompt
 from engines.torch.tiny_models import FAMILIES, LAYERS, write_model
-from ropeway.engines.base import Span
+from ropeway.engines.base import EngineError, Span
 from ropeway.engines.torch.edge import Edge
 from ropeway.engines.torch.engine import TorchEngine
 from ropeway.engines.whole import EngineWhole
@@ -129,6 +129,26 @@ def test_invariant_mode_records_nothing(tmp_path: Path) -> None:
     for at in range(3):
         whole.forward([Span(0, at, 1)], [7], [0])
     assert not tape.pieces
+
+
+class Refusing(Tape):
+    """As CUDA does where a call makes the host wait."""
+
+    def begin(self) -> None:
+        if self.pieces:
+            raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors might be ...")
+        super().begin()
+
+
+def test_a_device_that_does_not_record_a_step(tmp_path: Path) -> None:
+    whole = EngineWhole(
+        TorchEngine(config_of(write_model(tmp_path, "llama", torch.float32), LAYERS), recorder=Refusing())
+    )
+    whole.forward([Span(0, 0, 5)], prompt(1, 5), [4])
+    with pytest.raises(
+        EngineError, match=r"could not be recorded: operation not .* capturing; ROPEWAY_GRAPHS=off goes"
+    ):
+        whole.forward([Span(0, 5, 1)], [7], [0])
 
 
 class Host:

@@ -7,6 +7,7 @@ forward of so many streams is recorded when it is first asked for. Played on a C
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
@@ -14,10 +15,13 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor, nn
 
+from ropeway.engines.base import EngineError
 from ropeway.engines.torch.batch import Batch
 
 MOST_STREAMS: Final = 16
 """Forwards of more streams are not recorded."""
+SWITCH: Final = "ROPEWAY_GRAPHS"
+"""The environment variable that switches recording off, with the value off."""
 Play = Callable[[], None]
 
 
@@ -83,16 +87,19 @@ class Recording:
         self._output: Tensor | None = None
 
     def record(self, run: Callable[[Tensor, Batch], Tensor], apart: Apart) -> Tensor:
-        """Run a forward, recording it."""
+        """Run a forward, recording it. Raises EngineError where the device does not record it."""
         mine = Batch(self._batch.spans, self._batch.calls, self._positions, self._tokens, recorded=True)
-        with self._recorder.recording():
-            self._recorder.begin()
-            apart.recording = self
-            try:
+        apart.recording = self
+        try:
+            with self._recorder.recording():
+                self._recorder.begin()
                 self._output = run(self._rows, mine)
-            finally:
-                apart.recording = None
                 self._steps.append(self._recorder.end())
+        except RuntimeError as error:
+            why = str(error).splitlines()[0]
+            raise EngineError(f"a decode step could not be recorded: {why}; {SWITCH}=off goes without") from error
+        finally:
+            apart.recording = None
         return self._output.clone()
 
     def play(self, rows: Tensor, batch: Batch) -> Tensor:
@@ -194,5 +201,5 @@ class Recordings:
 
 
 def recorder_of(device: torch.device) -> Recorder | None:
-    """What records on this device; None where nothing does."""
-    return CudaRecorder(device) if device.type == "cuda" else None
+    """What records on this device; None where nothing does, or where it is switched off."""
+    return CudaRecorder(device) if device.type == "cuda" and os.environ.get(SWITCH) != "off" else None
