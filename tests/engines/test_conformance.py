@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.kits import gguf
+from engines.kits import KITS, gguf
 from engines.worker.commands import STUB, bad
 from ropeway.engines.conformance.examine import Result, examine
 from ropeway.engines.worker.setting import Role
@@ -34,11 +34,16 @@ def test_what_is_not_declared_is_not_asked_for() -> None:
     assert not any(result.kept is False for result in found.values())
 
 
-def test_an_engine_behind_the_pipe_keeps_every_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("engine", "role"), [("llamacpp", Role.FIRST), ("tinygrad", Role.MIDDLE)])
+def test_an_engine_behind_the_pipe_keeps_every_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, role: Role
+) -> None:
+    next(kit for kit in KITS if kit.name == engine).need()
     monkeypatch.setenv("ROPEWAY_CACHE", str(tmp_path / "cache"))
-    command = shlex.join([sys.executable, "-m", "ropeway.engines.worker.pp_tinygrad_worker", "--engine", "llamacpp"])
-    found = results(command, Role.FIRST, str(gguf(tmp_path)))
+    command = shlex.join([sys.executable, "-m", "ropeway.engines.worker.pp_tinygrad_worker", "--engine", engine])
+    found = results(command, role, str(gguf(tmp_path)))
     assert [f"{r.rule}: {r.why}" for r in found.values() if r.kept is False] == []
+    assert len(found) == 20
 
 
 def test_one_that_answers_anything_breaks_the_rules() -> None:
