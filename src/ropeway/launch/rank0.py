@@ -25,6 +25,7 @@ from ropeway.stage.describe import RELEASE, describe_stage
 from ropeway.stage.stage import Stage
 from ropeway.stage.work import StageWork
 from ropeway.transport import Ring, join
+from ropeway.transport.ring import LOAD_S
 from ropeway.types import Backend, placement_name
 from ropeway.wire import CacheAck, Describe, ErrorCode, Expected, ProtocolError, Ready, check_description
 
@@ -222,7 +223,9 @@ def meet(
     if ring is not None and isinstance(engine, Mortal):
         engine.on_death(lambda text: ring.fail(ErrorCode.ENGINE_FAILED, f"rank 0 ({addresses[0]}): {text}"))
     own = describe_stage(layout, 0, engine)
-    described = [own] if ring is None else [own, *ring.descriptions()]
+    # A worker says what it can do once it has loaded; every other engine loads afterwards.
+    limit_s = LOAD_S if "worker" in placement.engines else None
+    described = [own] if ring is None else [own, *ring.descriptions(limit_s)]
     for rank, describe in enumerate(described):
         expected = Expected(rank, own.chunk, own.max_rows, own.parallel, own.context, own.draft_width, RELEASE)
         try:

@@ -29,8 +29,8 @@ from ropeway.engines.worker.messages import (
 from ropeway.engines.worker.process import STOPPED_S, WorkerProcess
 from ropeway.types import Boundary, EngineKind, RowDtype
 
-READY_S: Final = 300.0
-"""How long a worker may take to load."""
+READY_S: Final = 1800.0
+"""How long a worker may take to load; as long as a ring waits for any stage to."""
 REQUEST_S: Final = 300.0
 """How long it may take to answer; as long as a ring waits inside a round."""
 STATE_BYTES: Final = 1 << 32
