@@ -61,11 +61,16 @@ def test_who_was_there_before_goes_first(checkpoint: Checkpoint) -> None:
     assert [one.label for one in kept.nodes] == ["a", "d"]
 
 
-def test_who_failed_goes_last(checkpoint: Checkpoint) -> None:
+def test_who_failed_is_taken_only_where_the_others_cannot_hold_it(checkpoint: Checkpoint) -> None:
     nodes = [node("a"), node("b"), node("c")]
     kept = choose(checkpoint, options(2), nodes, keep=[nodes[1].node], avoid=[nodes[1].node])
     assert [one.label for one in kept.nodes] == ["a", "c"]
-    assert len(choose(checkpoint, options(3), nodes, avoid=[nodes[1].node]).nodes) == 3
+    fewer = choose(checkpoint, options(3), nodes, avoid=[nodes[1].node])
+    assert [one.label for one in fewer.nodes] == ["a", "c"]
+    limit = layers_bytes(checkpoint, 2)
+    small = [node(name, limit) for name in "abc"]
+    needed = choose(checkpoint, options(3), small, avoid=[small[1].node])
+    assert [one.label for one in needed.nodes] == ["a", "c", "b"]
 
 
 def test_more_nodes_than_asked_for_rather_than_none(checkpoint: Checkpoint) -> None:

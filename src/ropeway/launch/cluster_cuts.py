@@ -54,10 +54,10 @@ def choose(
 ) -> Chosen:
     """Who holds what. The first candidate is rank 0; `keep` are nodes that were in the ring before, which go first.
 
-    `avoid` are nodes on which ranks have failed: they go last.
+    `avoid` are nodes on which ranks have failed: they are taken only where the others cannot hold the model.
 
-    As many stages as `options.stages` says, or as there are nodes; fewer only where the nodes are fewer. Explicit cuts
-    stay as they are. Raises DoesNotFit, ValueError.
+    As many stages as `options.stages` says, or as there are nodes but for those; more where fewer cannot hold it.
+    Explicit cuts stay as they are. Raises DoesNotFit, ValueError.
     """
     here, others = candidates[0], list(candidates[1:])
     others.sort(key=lambda one: (one.node in avoid, one.node not in keep, -one.limit_bytes, one.node))
@@ -67,7 +67,8 @@ def choose(
         return Chosen((here, *others[: len(options.cuts)]), options.cuts)
     model = model_facts(checkpoint.path, options.model)
     wanted = wanted_of(options)
-    count = min(options.stages, len(candidates), len(model.layers))
+    sound = 1 + sum(one.node not in avoid for one in others)
+    count = min(options.stages, sound, len(model.layers))
     while True:
         ring = (here, *others[: count - 1])
         measured = all("calibration" in one.facts for one in ring)
