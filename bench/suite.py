@@ -42,6 +42,7 @@ class Run:
 
 _SHORT_PROMPT: Final = ("--tokens", "128", "--part", "32", "--repeats", "1")
 _FEW_STREAMS: Final = ("--blocks", "1", "--depth", "8", "--streams", "2")
+_SHORT_ENTRY: Final = ("--repeats", "1", "--streams", "2", "--prompt-tokens", "64", "--part", "32")
 _SHORT_REPLY: Final = ("--repeats", "1", "--only", "prose")
 _ONE_CUT: Final = ("--ratios", "1", "--step", "15", "--tokens", "8", "--prompt", "256", "--calibrate-s", "1")
 RUNS: Final = (
@@ -55,7 +56,7 @@ RUNS: Final = (
     Run("throughput", "throughput", ("--streams", "16", "--cuts", "12"), _FEW_STREAMS),
     Run("throughput, 8 streams", "throughput", ("--cuts", "12"), _FEW_STREAMS),
     Run("throughput, even cut", "throughput", (), _FEW_STREAMS),
-    Run("serving", "serving", ("--cuts", "12"), ("--repeats", "1", "--streams", "2", "--prompt-tokens", "64", "--part", "32")),
+    Run("serving", "serving", ("--cuts", "12"), _SHORT_ENTRY),
     Run("drafting, 25 ms", "drafting", ("--one-way-ms", "25"), _SHORT_REPLY),
     Run("drafting, 5 ms", "drafting", ("--one-way-ms", "5"), _SHORT_REPLY),
     Run("four stages", "four_stages", (), ("--repeats", "1", "--part", "32", "--parts", "4", "--width", "256")),
