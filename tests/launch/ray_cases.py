@@ -24,7 +24,7 @@ MEANWHILE = 20
 @pytest.fixture(scope="module")
 def village(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayVillage]:
     directory = tmp_path_factory.mktemp("village")
-    here = RayVillage(directory, str(write_tiny(directory / "small.gguf", TinyModel(layers=6))))
+    here = RayVillage(directory, str(write_tiny(directory / "small.gguf", TinyModel(layers=6))), (1, 1, 1, 2))
     try:
         yield here
     finally:
@@ -96,6 +96,8 @@ def secrets_of(village: RayVillage) -> set[bytes]:
 
 
 def test_a_killed_node(village: RayVillage, server: RayServer) -> None:
+    cuts = sorted(re.findall(r"cut at (\d+)", server.process.err))
+    assert cuts == ["3", "4"], "two CPUs have two thirds"
     secrets = secrets_of(village)
     assert len(secrets) == 5, "a key for each ring, one for each of their doors, and the client's"
     lost = away(village, 1)
@@ -108,8 +110,8 @@ def test_a_killed_node(village: RayVillage, server: RayServer) -> None:
     village.up(lost.host)
     up_at = time.monotonic()
     server.wait_for(2)
-    now = time.monotonic()
-    print(f"a killed node: back after {up_at - back_at:.1f} s of starting Ray, serving again {now - up_at:.1f} s later")
+    print(f"a node that is back: Ray is up after {up_at - back_at:.1f} s")
+    print(f"a node that is back: two replicas ready after another {time.monotonic() - up_at:.1f} s")
 
     for host in village.hosts:
         for seen in village.on(host):
