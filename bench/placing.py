@@ -292,7 +292,7 @@ def main() -> None:
     points: list[Point] = []
     figures = []
     for ratio in map(int, args.ratios.split(",")):
-        if pieces.over:
+        if pieces.over and pieces.node(f"slow 1:{ratio}") is None:
             pieces.left += 1
             break
         found, lost = sweep(ratio, problem_of(ratio, model, args, pieces), args, pieces)

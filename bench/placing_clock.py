@@ -21,7 +21,7 @@ def clock_nodes(ratio: int) -> tuple[Node, Node]:
     """12 ms a token and 80 ms a part of 128 rows on the fast one; what a hop costs there is measured."""
     layer = Costs(Cost(0.35, 0.0, 0.0001), Cost(0.1, 0.018, 0.00001))
     stage = Costs(Cost(0.3), Cost(0.5))
-    hop = hop_ms(MODEL.row_bytes // 4)
+    hop = hop_ms(64)  # of small rows: what rows take on the link is the link's
     fast = Node("fast", 1 << 40, {"a": layer}, stage, hop_ms=hop)
     slow = Node("slow", 1 << 40, {"a": layer.times(ratio)}, stage.times(ratio), hop_ms=hop)
     return fast, slow

@@ -32,7 +32,7 @@ from ropeway.serving.speech import PlainChooser
 from ropeway.stage.describe import describe_stage
 from ropeway.stage.follower import follow
 from ropeway.stage.stage import Stage
-from ropeway.transport import RingConfig, RingStopped, join, tcp
+from ropeway.transport import Ring, RingConfig, RingStopped, join, tcp
 from ropeway.types import Backend, Boundary, EngineKind, KvDtype, Layout
 from ropeway.wire import Ready
 
@@ -62,8 +62,7 @@ class Clockwork:
         """Pass the last rows on when the time is over."""
         due = time.perf_counter() + self._ms(spans) / 1e3
         out[:] = rows[len(rows) - len(out) :]
-        if (left_s := due - time.perf_counter()) > 0:
-            time.sleep(left_s)
+        _sleep_until(due)
 
     def _ms(self, spans: Rows[Span]) -> float:
         rows = sum(span.rows for span in spans)
@@ -72,10 +71,13 @@ class Clockwork:
         return cost.ms(rows, depth)
 
     def forward_head(self, spans: Rows[Span], rows: memoryview, wanted: Rows[int]) -> Logits:
-        """Logits of two tokens."""
-        return np.zeros((len(wanted), 2), np.float32)
+        """As `forward`, then `head`."""
+        _sleep_until(time.perf_counter() + self._ms(spans) / 1e3)
+        return self.head(spans, rows, wanted)
 
-    head = forward_head
+    def head(self, spans: Rows[Span], rows: memoryview, wanted: Rows[int]) -> Logits:
+        """Logits of two tokens, at once."""
+        return np.zeros((len(wanted), 2), np.float32)
 
     def keep(self, slot: int, length: int) -> None:
         """Nothing is kept."""
@@ -92,6 +94,11 @@ class Clockwork:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def _sleep_until(due: float) -> None:
+    if (left_s := due - time.perf_counter()) > 0:
+        time.sleep(left_s)
 
 
 def hop_ms(hidden: int = 1024, rounds: int = ROUNDS) -> float:
@@ -112,6 +119,9 @@ def hop_ms(hidden: int = 1024, rounds: int = ROUNDS) -> float:
 @contextlib.contextmanager
 def clockwork(costs: Rows[Costs], hidden: int, chunk: int = 64) -> Iterator[Loop]:
     """A ring on this machine whose stages take `costs`, rank 0 here; parts have `chunk` rows. Raises RingEnded."""
+    if len(costs) == 1:
+        yield _loop(hidden, chunk, costs[0], None)
+        return
     world, key = len(costs), new_key()
     listeners = [tcp.listen("127.0.0.1:0") for _ in range(world)]
     children: list[subprocess.Popen[bytes]] = []
@@ -122,13 +132,18 @@ def clockwork(costs: Rows[Costs], hidden: int, chunk: int = 64) -> Iterator[Loop
         with join(_config(0, addresses, key, hidden, listeners[0])) as ring:
             ring.descriptions()
             ring.readies()
-            scheduler = Scheduler(1, chunk, CONTEXT, CONTEXT, CONTEXT)
-            yield Loop(Stage(Clockwork(hidden, chunk, costs[0])), ring, scheduler, PlainChooser())
+            yield _loop(hidden, chunk, costs[0], ring)
     finally:
         for child in children:
             _end(child)
         for listener in listeners:
             listener.close()
+
+
+def _loop(hidden: int, chunk: int, costs: Costs, ring: Ring | None) -> Loop:
+    """Rank 0's, with one slot."""
+    scheduler = Scheduler(1, chunk, CONTEXT, CONTEXT, CONTEXT)
+    return Loop(Stage(Clockwork(hidden, chunk, costs)), ring, scheduler, PlainChooser())
 
 
 def _child(
