@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).parent.parent / "tests")  # in place of bench/, whose names are others
+sys.path.pop(0)  # bench/ has names that the folders of tests have too
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from ropeway.checkpoints.demo import resolve_model
 from ropeway.engines.base import Engine

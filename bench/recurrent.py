@@ -6,13 +6,15 @@ the whole model on torch, the same tokens into both. Then how far logits are apa
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-sys.path[0] = str(Path(__file__).parent.parent / "tests")  # in place of bench/, whose names are others
+sys.path.pop(0)  # bench/ has names that the folders of tests have too
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import numpy as np
 import torch
@@ -40,6 +42,7 @@ def run(config: EngineConfig, engines: list[str]) -> Report:
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(f"| stages | steps equal | KL largest | logits, most | top 1 | states at {', '.join(map(str, AT))} (most) |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
