@@ -124,7 +124,7 @@ def test_a_stage_that_is_lost_while_the_reply_is_waited_for(runs: Runs) -> None:
 
 def test_the_total_deadline(runs: Runs) -> None:
     runs.moods(environment={"STUB_RANK": "slow"})
-    runs.failed(runs.start("--timeout", "8"), "before the run's --timeout")
+    runs.failed(runs.start("--timeout", "4"), "before the run's --timeout")
 
 
 def test_a_destroy_that_fails_is_named_with_the_command_and_can_be_cleaned_up(runs: Runs) -> None:

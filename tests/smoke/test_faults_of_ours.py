@@ -23,6 +23,7 @@ from smoke.fake_vast import FakeVast, fake_vast
 def fake() -> Iterator[FakeVast]:
     with fake_vast() as service:
         service.moods.command = SLEEPER
+        service.burst_s = 0.0
         yield service
 
 
@@ -31,7 +32,7 @@ def run(fake: FakeVast, said: io.StringIO, **limits_s: float) -> Result:
         Wanted(2), image="i", label=new_label(), pace=Pace(0.05, 0.05, 1.0), timeout_s=30.0, limits_s=limits_s
     )
     reporter = Reporter(Console(file=said))
-    with VastAi(KEY, fake.url, create_gap_s=0.55) as provider:
+    with VastAi(KEY, fake.url, gap_s=0.0, create_gap_s=0.0) as provider:
         return smoke_run(settings, provider, None, reporter)
 
 

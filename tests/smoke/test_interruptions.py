@@ -71,6 +71,7 @@ def test_ctrl_c_in_each_step_gives_everything_back(runs: Runs, step: str) -> Non
         value = runs.failed(process, f"{step}: interrupted")
         done = [entry["name"] for entry in value["steps"] if entry["name"] != "destroy"]
         assert done[-1] == step
+        assert len(runs.fake.asked("create")) <= 2, "the signal is not put off until the next offer"
     assert runs.ledgers == []
 
 
@@ -128,7 +129,7 @@ def test_an_orchestrator_that_is_killed_can_be_cleaned_up_after(runs: Runs, step
     assert runs.ledgers[0].name.startswith("killed-")
     assert runs.ledgers[0].stat().st_mode & 0o777 == 0o600
 
-    cleanup = runs.cleanup()
+    cleanup = runs.cleanup("--reconcile", "1")
     assert cleanup.status() == 0, cleanup.said()
     assert runs.fake.rented == []
     assert runs.ledgers == []

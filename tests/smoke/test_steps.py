@@ -103,6 +103,18 @@ def test_a_call_that_is_held_together_is_not_cut_in_two(attention: Attention) ->
     assert not steps.done[-1].ok
 
 
+def test_a_call_that_is_held_together_and_fails_does_not_swallow_the_signal(attention: Attention) -> None:
+    steps = Steps(60.0, {}, attention)
+
+    def fails() -> None:
+        with contextlib.suppress(OSError), steps.hold():
+            interrupt()
+            raise OSError
+
+    with pytest.raises(Interrupted), steps.step("create"):
+        fails()
+
+
 def test_nothing_raises_in_the_teardown_nor_a_second_time(attention: Attention) -> None:
     steps = Steps(60.0, {}, attention)
     with pytest.raises(Interrupted), steps.step("reply"):

@@ -52,14 +52,15 @@ class Attention:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Inside `open`: nothing is raised inside; a signal that comes meanwhile is raised behind it."""
+        """Inside `open`: nothing is raised inside; a signal that comes meanwhile is raised behind it, whether it has
+        come to its end or failed."""
         self._open = False
         try:
             yield
         finally:
             self._open = True
-        if self.number:
-            self._raise()
+            if self.number:
+                self._raise()
 
     def _raise(self) -> None:
         if self._open and not self._raised and (cause := self.cause) is not None:

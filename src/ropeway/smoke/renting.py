@@ -159,15 +159,8 @@ class Rental:
             deadline.check(f"offer {offer.id} could not be rented")
             try:
                 with self._hold():
-                    self._announce(offer)
-                    instance = self._provider.create(offer, order)
-                    self._took(instance, offer, stage)
-                    return instance
-            except Refused:
-                self._note_refusal()
-                raise
+                    return self._send(offer, order, stage)
             except NotDone as error:
-                self._note_refusal()
                 self._told(f"{error}; again in {pause_s:g} s")
                 deadline.pause(pause_s, f"{error}; it was never rented")
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -175,6 +168,20 @@ class Rental:
                 self._told(f"{error}; looking for its label")
                 return self._reconcile(offer, order, stage, deadline, error)
         raise NotDone(f"renting offer {offer.id}: too many requests, {CREATE_TRIES} times")
+
+    def _send(self, offer: Offer, order: Order, stage: int) -> int:
+        """One request, with its outcome written down before a signal may raise. Raises ProviderError, StepFailed."""
+        self._announce(offer)
+        try:
+            instance = self._provider.create(offer, order)
+        except (Refused, NotDone):
+            self._note_refusal()
+            raise
+        except Unclear:
+            self.unclear[order.label] = elapsed()
+            raise
+        self._took(instance, offer, stage)
+        return instance
 
     def _announce(self, offer: Offer) -> None:
         self.announced += 1
@@ -197,7 +204,6 @@ class Rental:
 
     def _reconcile(self, offer: Offer, order: Order, stage: int, deadline: Deadline, error: Unclear) -> int:
         """Find the instance of a create that was not answered. Raises that error where there is none."""
-        self.unclear[order.label] = elapsed()
         give_up = time.monotonic() + self._pace.reconcile_s
         pause_s = self._pace.retry_s
         run = order.label.rpartition("/")[0]
