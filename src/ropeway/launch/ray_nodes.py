@@ -95,7 +95,7 @@ def seat(
     facts = [
         Candidate(n.node, n.address, {"cores": _weight(n, demand), "limit_bytes": _memory(n, demand)}) for n in there
     ]
-    chosen = choose(checkpoint, options, facts, avoid=avoid)
+    chosen = choose(checkpoint, options, facts, keep=[one.node for one in there if one.node not in avoid])
     by_id = {node.node: node for node in there}
     ring = [by_id[one.node] for one in chosen.nodes]
     needed = _stage_bytes(checkpoint, options, chosen.cuts)
