@@ -46,9 +46,9 @@ class Host:
         """A command that runs on this host."""
         return ("nsenter", "-t", str(self.pid), "-n", "-m", "--", *command)
 
-    def hide(self, directory: Path) -> None:
-        """Let this host have none of what lies in a directory."""
-        run(*self.command("mount", "-t", "tmpfs", "none", str(directory)))
+    def hide(self, directory: Path, size: str = "50%") -> None:
+        """Let this host have none of what lies in a directory, and room for so much in it."""
+        run(*self.command("mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(directory)))
 
     def plug(self, number: int) -> None:
         """Join it to the switch of this process's namespace."""

@@ -152,6 +152,22 @@ def test_nodes_that_do_not_have_the_model(village: Village) -> None:
     assert fetched == sum(kept.stat().st_size for kept in village.cache(village.hosts[1]).rglob("*.gguf"))
 
 
+def test_a_node_whose_disk_is_full(village: Village) -> None:
+    first, second, third = village.hosts
+    for host in (second, third):
+        host.hide(Path(village.model).parent)
+    village.cache(second).mkdir()
+    second.hide(village.cache(second), "16k")
+    Cluster(village)
+    server = Server(village, first, 3)
+    server.wait()
+    assert server.nodes() == ["host0", "host2"]
+    assert server.complete().status == 200
+    assert "the disk is too full" in server.process.err
+    assert "host1" in server.process.err
+    assert not left(village)
+
+
 def test_ranks_killed_and_stopped(village: Village) -> None:
     cluster = Cluster(village)
     server = Server(village, village.hosts[0], 3)

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.timeout(500)
 CASES = (
     "one_command_on_each_and_an_answer",
     "nodes_that_do_not_have_the_model",
+    "a_node_whose_disk_is_full",
     "ranks_killed_and_stopped",
     "replies_that_go_on",
     "an_agent_killed_and_come_back",
