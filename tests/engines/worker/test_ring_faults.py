@@ -37,12 +37,13 @@ def test_it_ends_the_ring_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = write_tiny(tmp_path / "tiny.gguf", TinyModel(layers=LAYERS))
     command = bad(mode, json.dumps(READY))
     options = Options(str(path), context=64, chunk=64, threads=1, engines=("llamacpp", "worker"), worker_cmd=command)
+    request_s = 0.5 if mode == "late" else 60.0
     made: list[WorkerEngine] = []
 
     def hasty(rank: int, engine: Engine) -> Engine:
         if rank == 1:
             engine.close()
-            made.append(WorkerEngine(place(options).engine_config(1), request_s=0.5, stopped_s=0.5))
+            made.append(WorkerEngine(place(options).engine_config(1), request_s=request_s, stopped_s=0.5))
             return made[0]
         return engine
 
