@@ -31,9 +31,7 @@ class Mixer(nn.Module):
 
     def forward(self, hidden_states: Tensor, cache: BatchCache, batch: Batch, **_: Any) -> Tensor:
         """Rows [1, rows, width] of all streams in, the same out."""
-        if batch.recorded or (
-            not self._lone and len(batch.calls) > 1 and all(self._decodes(stretch) for stretch in batch.calls)
-        ):
+        if batch.recorded or (len(batch.calls) > 1 and all(self._decodes(stretch) for stretch in batch.calls)):
             return self._together(hidden_states, batch)
         outputs = [self._call(hidden_states[:, call.start : call.stop], call) for call in batch.calls]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
