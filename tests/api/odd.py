@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from api.fake_service import WAIT_S
 from ropeway.api import Settings, open_listener, run_server
-from ropeway.api.balancer import Backend, Backends, Balancer
+from ropeway.api.balancer import Balancer
+from ropeway.serving.backends import Backend, Backends
 
 CONTEXT = 2048
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"

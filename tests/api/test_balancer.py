@@ -14,7 +14,7 @@ import pytest
 from api.fake_service import WAIT_S, FakeService
 from api.live import Answer, Live, serving
 from api.odd import EVENTS, OK, balanced, odd
-from ropeway.api.balancer import Backends
+from ropeway.serving.backends import Backends
 
 
 @dataclass(frozen=True, slots=True)

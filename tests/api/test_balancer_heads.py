@@ -16,8 +16,9 @@ from api.fake_service import WAIT_S, FakeService
 from api.live import Answer, Live
 from api.odd import CONTEXT, OK, Odd, balanced, odd
 from ropeway.api import Settings
-from ropeway.api.balancer import Backend, Backends, Balancer
+from ropeway.api.balancer import Balancer
 from ropeway.api.settings import digest
+from ropeway.serving.backends import Backend, Backends
 
 KEY, INNER = "sk-of-a-client-1", "of-the-replica-1"
 JSON = b"Content-Type: application/json\r\n"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from api.odd import OK, Odd, odd
-from ropeway.api.balancer import Backend, Backends
 from ropeway.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from ropeway.launch import ray_replica
 from ropeway.launch.placement import Options
 from ropeway.launch.ray import Fleet, RayOptions
 from ropeway.launch.ray_nodes import Demand, RayNode, Seats, seat
 from ropeway.launch.ray_replica import RayReplica, State, state_of
+from ropeway.serving.backends import Backend, Backends
 from tiny_gguf import TinyModel, write_tiny
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from starlette.types import Scope
 
 from ropeway.api.errors import bad_request
+from ropeway.serving.backends import Lost
 
 Header = tuple[bytes, bytes]
 
@@ -34,10 +35,6 @@ _HOP: Final = frozenset(
 )
 """Headers that speak of one connection or of a body's framing, which is made anew, and the host, which is another."""
 _BODILESS: Final = (204, 304)
-
-
-class Lost(ConnectionError):
-    """A replica cannot be reached, its connection broke, or it does not speak HTTP/1.1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ropeway.api.balancer import Backends
 from ropeway.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from ropeway.launch.placement import Options, place
 from ropeway.launch.ray_nodes import Demand, RayNode, Seats, living, seat
+from ropeway.serving.backends import Backends
 
 ASIDE_S: Final = 60.0
 """How long a node that a rank has failed on, or that did not take one, is used only where no other will do."""

@@ -10,7 +10,6 @@ import time
 from enum import Enum
 from typing import Any, Final
 
-from ropeway.api.balancer import Backend, Backends
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.launch.cluster_cuts import DoesNotFit
 from ropeway.launch.keys import new_key
@@ -20,6 +19,7 @@ from ropeway.launch.ray import Fleet
 from ropeway.launch.ray_actor import RankHost
 from ropeway.launch.ray_nodes import Seat, Seats
 from ropeway.launch.tether import END_S
+from ropeway.serving.backends import Backend, Backends
 
 log = logging.getLogger("ropeway.ray")
 
