@@ -44,6 +44,8 @@ def _panel(top: int, title: str, rows: Sequence[tuple[int, int, float, float]]) 
         for _, cut, _, measured in own:
             x, y = at(cut, measured)
             out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
-        x, y = at(own[-1][1], own[-1][2])
-        out.append(f'<text x="{x + 6:.1f}" y="{y + 4:.1f}" fill="{colour}">1:{ratio}</text>')
+    for place, ratio in enumerate(sorted({row[0] for row in rows})):
+        colour = COLOURS.get(ratio, "#555")
+        out.append(f'<text x="{700 + 50 * place}" y="{top - 8}" fill="{colour}" font-weight="bold">1:{ratio}</text>')
+    out.append(f'<text x="450" y="{top + PANEL + 34}" text-anchor="middle">layers on rank 0</text>')
     return out
