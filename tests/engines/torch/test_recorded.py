@@ -146,7 +146,7 @@ def test_a_device_that_does_not_record_a_step(tmp_path: Path) -> None:
     )
     whole.forward([Span(0, 0, 5)], prompt(1, 5), [4])
     with pytest.raises(
-        EngineError, match=r"could not be recorded: operation not .* capturing; ROPEWAY_GRAPHS=off goes"
+        EngineError, match=r"could not be recorded: operation not .* capturing; without ROPEWAY_GRAPHS=on none is"
     ):
         whole.forward([Span(0, 5, 1)], [7], [0])
 

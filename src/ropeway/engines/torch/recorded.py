@@ -21,7 +21,7 @@ from ropeway.engines.torch.batch import Batch
 MOST_STREAMS: Final = 16
 """Forwards of more streams are not recorded."""
 SWITCH: Final = "ROPEWAY_GRAPHS"
-"""The environment variable that switches recording off, with the value off."""
+"""The environment variable that switches recording on, with the value on; off until a GPU has been seen to keep bits."""
 Play = Callable[[], None]
 
 
@@ -97,7 +97,7 @@ class Recording:
                 self._steps.append(self._recorder.end())
         except RuntimeError as error:
             why = str(error).splitlines()[0]
-            raise EngineError(f"a decode step could not be recorded: {why}; {SWITCH}=off goes without") from error
+            raise EngineError(f"a decode step could not be recorded: {why}; without {SWITCH}=on none is") from error
         finally:
             apart.recording = None
         return self._output.clone()
@@ -202,4 +202,4 @@ class Recordings:
 
 def recorder_of(device: torch.device) -> Recorder | None:
     """What records on this device; None where nothing does, or where it is switched off."""
-    return CudaRecorder(device) if device.type == "cuda" and os.environ.get(SWITCH) != "off" else None
+    return CudaRecorder(device) if device.type == "cuda" and os.environ.get(SWITCH) == "on" else None
