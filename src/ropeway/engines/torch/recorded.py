@@ -21,7 +21,7 @@ from ropeway.engines.torch.batch import Batch
 MOST_STREAMS: Final = 16
 """Forwards of more streams are not recorded."""
 SWITCH: Final = "ROPEWAY_GRAPHS"
-"""The environment variable that switches recording on, with the value on; off until a GPU has been seen to keep bits."""
+"""The environment variable that switches recording on, with the value on: off until a GPU is seen to keep bits."""
 Play = Callable[[], None]
 
 
