@@ -60,7 +60,7 @@ RUNS: Final = (
     Run("drafting, 25 ms", "drafting", ("--one-way-ms", "25"), _SHORT_REPLY),
     Run("drafting, 5 ms", "drafting", ("--one-way-ms", "5"), _SHORT_REPLY),
     Run("four stages", "four_stages", (), ("--repeats", "1", "--part", "32", "--parts", "4", "--width", "256")),
-    Run("placing", "placing", ("--step", "3"), _ONE_CUT),
+    Run("placing", "placing", ("--ratios", "2", "--step", "3"), _ONE_CUT),
     Run("placing, clockwork", "placing", ("--clockwork", "--step", "3"), _ONE_CUT),
     Run("placing, searches", "placing", ("--search",), ()),
 )
