@@ -141,7 +141,7 @@ def test_nodes_that_do_not_have_the_model(village: Village) -> None:
         assert (village.cache(host) / "fetched").is_dir()
         [piece] = (village.cache(host) / "slices").rglob("*.gguf")
         assert 0 < piece.stat().st_size < model.stat().st_size
-    fetched = sum(kept.stat().st_size for kept in village.cache(village.hosts[1]).rglob("*.gguf"))
+    fetched = {kept: kept.stat().st_ino for kept in village.cache(village.hosts[1]).rglob("*.gguf")}
 
     # Placed again by itself after a loss, a node goes on with what it has, and fetches what it has not.
     [victim] = ranks_of(cluster.agents["host2"])
@@ -149,7 +149,10 @@ def test_nodes_that_do_not_have_the_model(village: Village) -> None:
     os.kill(victim, signal.SIGKILL)
     lost(server, stream, began, "a killed rank of a node that had fetched")
     assert server.complete().text == text
-    assert fetched == sum(kept.stat().st_size for kept in village.cache(village.hosts[1]).rglob("*.gguf"))
+    assert (
+        fetched.items()
+        <= {kept: kept.stat().st_ino for kept in village.cache(village.hosts[1]).rglob("*.gguf")}.items()
+    )
 
 
 def test_a_node_whose_disk_is_full(village: Village) -> None:
