@@ -1,10 +1,12 @@
-// The npm client's share of what test_npm_client.py asks. Arguments: the server's base URL, the model. Prints one JSON object.
+// The npm client's share of what test_npm_client.py asks. Arguments: the server's base URL, the model, and the most tokens
+// of a reply (a real model may talk on for long). Prints one JSON object.
 "use strict";
 
 const OpenAI = require("openai").default ?? require("openai");
 
 const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: "none", maxRetries: 0 });
 const model = process.argv[3] ?? "fake/tiny";
+const limits = process.argv[4] ? { max_tokens: Number(process.argv[4]) } : {};
 const messages = [{ role: "user", content: "hi" }];
 const tools = [
   { type: "function", function: { name: "now", parameters: { type: "object", properties: { zone: { enum: ["UTC", "CET"] } }, required: ["zone"], additionalProperties: false } } },
@@ -13,7 +15,7 @@ const person = { type: "object", properties: { age: { type: "integer" } }, requi
 
 async function streamed(fields) {
   const seen = { text: "", calls: [], finish: [], usage: null };
-  for await (const chunk of await client.chat.completions.create({ model, messages, stream: true, ...fields })) {
+  for await (const chunk of await client.chat.completions.create({ model, messages, stream: true, ...limits, ...fields })) {
     for (const choice of chunk.choices) {
       seen.text += choice.delta.content ?? "";
       for (const call of choice.delta.tool_calls ?? []) {
@@ -37,7 +39,7 @@ async function refused(ask) {
 }
 
 async function main() {
-  const ask = (fields) => client.chat.completions.create({ model, messages, ...fields });
+  const ask = (fields) => client.chat.completions.create({ model, messages, ...limits, ...fields });
   const say = {};
   say.models = (await client.models.list()).data.map((it) => it.id);
   say.chat = await ask({ seed: 3, logprobs: true, top_logprobs: 2 });
