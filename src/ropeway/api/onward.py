@@ -21,16 +21,18 @@ PIECE_BYTES: Final = 64 << 10
 CONNECT_S: Final = 3.0
 _HOP: Final = frozenset(
     {
-        *(
-            b"connection",
-            b"content-length",
-            b"expect",
-            b"host",
-            b"http2-settings",
-            b"keep-alive",
-            b"proxy-authorization",
-        ),
-        *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"host",
+        b"http2-settings",
+        b"keep-alive",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
     }
 )
 """Headers that speak of one connection or of a body's framing, which is made anew, and the host, which is another."""

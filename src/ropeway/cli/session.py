@@ -10,7 +10,7 @@ from pathlib import Path
 from ropeway.checkpoints.checkpoint import resolve_checkpoint
 from ropeway.checkpoints.fetch.spec import is_remote
 from ropeway.cli.picture import StageView
-from ropeway.engines.llamacpp.engine import usable_cores
+from ropeway.engines.cores import usable_cores
 from ropeway.launch.fetching import place_rank
 from ropeway.launch.keys import read_key
 from ropeway.launch.placement import Options, Placement, place

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from dataclasses import asdict
@@ -76,15 +75,6 @@ def _read_line() -> bytes:
     return bytes(line)
 
 
-def _die_with_parent() -> None:
-    """Have the system kill us when our agent dies, even while we are stopped (Linux; elsewhere the pipe tells us)."""
-    import ctypes
-
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-
-
 def _end_with_parent(rank: int) -> None:
     from ropeway.launch.rank import EXIT_RING, say
 
@@ -103,12 +93,13 @@ def main() -> None:
     from ropeway.checkpoints.errors import CheckpointError
     from ropeway.cluster.job import Weights
     from ropeway.launch.fetching import place_from_nodes, place_rank
+    from ropeway.launch.orphans import die_with_parent
     from ropeway.launch.rank import EXIT_FAILED, leave, run_stage, say
 
     line = _read_line()
     options, setup = load_setup(line)
     if setup.switched is not None:
-        _die_with_parent()
+        die_with_parent()
     logging.basicConfig(level=logging.WARNING, format=f"ropeway: rank {setup.rank}: %(message)s")
     threading.Thread(target=_end_with_parent, args=(setup.rank,), name="parent", daemon=True).start()
     try:

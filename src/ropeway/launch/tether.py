@@ -7,7 +7,6 @@ files. Exits with the command's own status, 128 and the signal's number where a 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -15,9 +14,10 @@ import sys
 import threading
 from typing import Final
 
+from ropeway.launch.orphans import die_with_parent
+
 END_S: Final = 3.0
 """How long the command may take to end after SIGTERM; a rank whose ring is lost needs half of that."""
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
 
 def _die_with_us() -> None:
     """In the command's process, before it begins: a stopped one dies with us too."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

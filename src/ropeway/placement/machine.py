@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ropeway.engines.cores import usable_cores as usable_cores
+
 FLOOR_BYTES: Final = 1_500_000_000
 """Memory that is left to the system at the least."""
 FLOOR_SHARE: Final = 0.1
@@ -51,11 +53,6 @@ def machine_facts(*, bandwidth: bool = True) -> Machine:
         sys.platform == "darwin" and platform.machine() == "arm64",
         read_bandwidth() if bandwidth else 0.0,
     )
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_of(total_bytes: int) -> int:

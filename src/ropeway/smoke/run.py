@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 import traceback
@@ -14,6 +13,7 @@ from typing import Final
 
 from ropeway.cluster.client import AgentError
 from ropeway.cluster.messages import ENTRY, EXIT, ORCHESTRATOR, InferenceRequest, InferenceResponse, stage_name
+from ropeway.engines.cores import usable_cores
 from ropeway.engines.registry import engine_entry
 from ropeway.launch.provider import Order, Provider, ProviderError, Wanted, stage_label
 from ropeway.smoke.attention import Attention, Interrupted, attentive
@@ -293,5 +293,4 @@ def _not_ready(names: list[str]) -> str:
 
 def usable_threads(stages: int) -> int:
     """CPU threads a stage where all of them share this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // stages)
+    return max(1, usable_cores() // stages)

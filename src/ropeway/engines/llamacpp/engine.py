@@ -5,7 +5,6 @@ See docs/architecture.md, "How llama.cpp runs a layer range". Rows are f32, one 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ from ropeway.checkpoints.families import EMBEDDINGS, OUTPUT, OUTPUT_NORM, layer_
 from ropeway.checkpoints.gguf_file import GgufFile
 from ropeway.checkpoints.slicing import slice_stage
 from ropeway.engines.base import Capacities, EngineConfig, EngineError, Logits, Span
+from ropeway.engines.cores import usable_cores
 from ropeway.engines.llamacpp import binding
 from ropeway.engines.llamacpp.alone import ROW_BY_ROW
 from ropeway.engines.llamacpp.context import Context, ContextSize
@@ -223,11 +223,6 @@ def stage_size(config: EngineConfig, gpu_layers: int) -> ContextSize:
         threads=config.threads or usable_cores(),
         gpu_layers=gpu_layers,
     )
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def offload(wanted: int) -> tuple[Backend, int]:

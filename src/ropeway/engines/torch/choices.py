@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from ropeway.engines.base import EngineConfig, EngineError
@@ -54,8 +52,3 @@ def backend_of(device: torch.device) -> Backend:
             return Backend.METAL
         case _:
             return Backend.OTHER
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from ropeway.engines.base import NO_STATES, Capacities, EngineConfig, EngineError, Logits, Span
+from ropeway.engines.cores import usable_cores
 from ropeway.engines.torch.batch import make_batch
-from ropeway.engines.torch.choices import backend_of, check_invariant, compute_dtype, device_of, usable_cores
+from ropeway.engines.torch.choices import backend_of, check_invariant, compute_dtype, device_of
 from ropeway.engines.torch.edge import TORCH, Edge, Pinned
 from ropeway.engines.torch.family import Family, family_of, layer_type
 from ropeway.engines.torch.model import StageModel
