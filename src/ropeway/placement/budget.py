@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
+from ropeway.placement.arrays import Arrays
 from ropeway.placement.cost import Spot, stage_bytes
 from ropeway.placement.facts import KV_SHARE, Fleet
 from ropeway.placement.passes import Pass
-from ropeway.placement.tables import Problem, build
+from ropeway.placement.tables import Problem, Tables, build
 from ropeway.placement.wanted import Goal
 
 ALTERNATIVES: Final = ("q8_0", "q4_0")
@@ -91,9 +93,24 @@ def over_limit(problem: Problem, layout: tuple[Spot, ...]) -> list[tuple[str, in
 
 def _fits(problem: Problem) -> bool:
     """Whether there is a layout, times left aside. Quick where any node may follow any other at any layer."""
-    tables = Pass(build(problem))
+    tables = build(problem)
     free = not problem.pins.ranges and all(node.cut_every == 1 for node in problem.nodes())
-    return tables.possible() and (free or tables.cheapest() is not None)
+    return _possible(tables) and (free or Pass(Arrays(tables)).cheapest() is not None)
+
+
+def _possible(tables: Tables) -> bool:
+    """Whether memory allows any layout, order and joints left aside. Never wrong where it says no."""
+    everyone = range(len(tables.names))
+    nearest = [list(accumulate(reversed(node.room), min))[::-1] for node in tables.later]
+    begin = [tables.layers] * (1 << len(everyone))
+    """By set of nodes: the first layer from which on they can hold the rest, at the very best."""
+    for used in range(1, len(begin)):
+        begin[used] = min(nearest[node][begin[used & ~(1 << node)]] for node in everyone if used >> node & 1)
+    return any(
+        low == 0
+        for first in tables.starts
+        for low in tables.first[first].room[max(1, begin[len(begin) - 1 & ~(1 << first)]) :]
+    )
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:

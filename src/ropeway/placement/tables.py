@@ -89,15 +89,6 @@ class NodeTables:
     cuts: tuple[bool, ...]
     """At which layers a stage may begin or end."""
 
-    def windows(self, part_limit: float, round_limit: float) -> list[int]:
-        """The same under limits (exclusive) on a mean part's time and a round's as well."""
-        found = self.room
-        if part_limit < inf:
-            found = list(map(max, found, self.part.lowest_first(part_limit)))
-        if round_limit < inf:
-            found = list(map(max, found, self.round.lowest_first(round_limit)))
-        return found
-
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -129,6 +120,17 @@ class Tables:
     """The nodes that may be rank 0."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A layout by node numbers: stage k has layers cuts[k]..cuts[k + 1]. `part` and `round` are its slowest."""
+
+    total: float
+    part: float
+    round: float
+    order: tuple[int, ...]
+    cuts: tuple[int, ...]
+
+
 def build(problem: Problem, world: int = 0) -> Tables:
     """Tables for rings of `world` stages. Raises ValueError as `Problem.nodes`, and for kinds nobody measured."""
     nodes, pins = problem.nodes(), problem.pins
@@ -158,6 +160,26 @@ def build(problem: Problem, world: int = 0) -> Tables:
         head_last=problem.wanted.sampler is SamplerAt.LAST,
         must=sum(1 << n for n, name in enumerate(names) if name in pins.ranges or name in pins.order),
         starts=tuple(at_start),
+    )
+
+
+def priced(tables: Tables, order: tuple[int, ...], cuts: tuple[int, ...]) -> Found:
+    """A layout by the tables, whether it keeps memory and pins or not."""
+    ranges = list(pairwise(cuts))
+    node = order[0]
+    once = tables.once[order[-1] if tables.head_last else node]
+    if len(order) == 1:
+        stage, whole = tables.first[node], ranges[0]
+        return Found(tables.alone[node].of(*whole) + once, stage.part.of(*whole), stage.round.of(*whole), order, cuts)
+    held = [tables.first[node], *(tables.later[other] for other in order[1:])]
+    hops = [tables.ahead[a][b] for a, b in pairwise(order)] + [tables.back[order[-1]][node]]
+    stages = list(zip(held, ranges, strict=True))
+    return Found(
+        sum([stage.total.of(*range_) for stage, range_ in stages] + [hop.total for hop in hops]) + once,
+        max([stage.part.of(*range_) for stage, range_ in stages] + [hop.part for hop in hops]),
+        max([stage.round.of(*range_) for stage, range_ in stages] + [hop.round for hop in hops]),
+        order,
+        cuts,
     )
 
 
