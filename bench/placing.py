@@ -7,11 +7,9 @@
 
 Rank 0 has one core and one thread, rank 1 another core, of which it may use only 1/ratio (limiter.py). Each is
 calibrated as it will run (`ropeway calibrate`, limited the same way), the search predicts every cut, and every cut
-runs, in an order drawn by lot. Aims: predictions within 5 %, limit 10 %; the chosen cut within 3 % of the best that was
-measured; where another cut was better the two run again, in turn. Measured are means without the tenth at either end,
-as calibrations have them; since machines waver for minutes too, the nodes are calibrated anew every so many cuts, and a
-cut is predicted from the calibration before it. Cuts in whose run others had the machine are left out (harness.py);
-with real-time priority (`chrt -r 5`) they are kept off (quiet.py).
+runs. Aims: predictions within 5 %, limit 10 %; the chosen cut within 3 % of the best that was measured. What counts is
+the fastest tenth, as calibrations take the lower quartile: what disturbs a machine only adds time. Cuts in whose run
+others had the machine are left out (harness.py); with real-time priority (`chrt -r 5`) they are kept off (quiet.py).
 With `--clockwork` the ring and its processes are real and the stages wait for as long as given costs say: what is held
 up to measurement then is the arithmetic of stages, hops and overlapping parts. With `--link` its loopback is as wide as
 said (link.py), the probe measures it, and rank 0 alone runs too. `--search` times searches over 8 nodes and 128 layers.
@@ -22,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import statistics
 import subprocess
 import sys
@@ -36,7 +33,7 @@ import placing_clock
 from harness import QUIET_SHARE, pin_ring, window
 from limiter import limited
 from placing_plot import draw
-from placing_points import Pieces, Point
+from placing_points import Pieces, Point, undisturbed
 from placing_search import time_searches
 from quiet import others_kept_off
 from results import Figure, Result
@@ -47,7 +44,6 @@ from ropeway.launch.placement import Options
 from ropeway.launch.rank0 import open_local
 from ropeway.placement.cost import Spot, price
 from ropeway.placement.facts import Fleet, Link, Model, Node
-from ropeway.placement.fit import mean_of_most
 from ropeway.placement.inventory import node_from
 from ropeway.placement.search import search
 from ropeway.placement.tables import Problem
@@ -140,10 +136,12 @@ def timed(point: Point, loop: Loop, args: argparse.Namespace) -> Point:
         time.sleep(args.pause_s)
     return replace(
         point,
-        decode_measured_ms=mean_of_most(tokens),
-        first_measured_ms=mean_of_most(firsts),
-        stages_ms=tuple(map(mean_of_most, zip(*stages, strict=True))),
-        parts_ms=tuple(map(mean_of_most, zip(*parts, strict=True))),
+        decode_measured_ms=undisturbed(tokens),
+        decode_median_ms=statistics.median(tokens),
+        first_measured_ms=undisturbed(firsts),
+        first_median_ms=statistics.median(firsts),
+        stages_ms=tuple(map(undisturbed, zip(*stages, strict=True))),
+        parts_ms=tuple(map(undisturbed, zip(*parts, strict=True))),
         wire_ms=statistics.median(wires) if wires else 0.0,
     )
 
@@ -175,38 +173,27 @@ def predicted(problem: Problem, ratio: int, cut: int) -> Point:
     )
 
 
-def sweep(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces) -> tuple[list[Point], Lost]:
+def sweep(ratio: int, problem: Problem, args: argparse.Namespace, pieces: Pieces) -> tuple[list[Point], Lost]:
     """Every cut on a fast node and one `ratio` times as slow; what the chosen cuts lose to the best, by goal."""
-    layers, found = len(model.layers), []
-    cuts = [*range(args.step, layers, args.step), *([layers] if args.link else [])]
-    random.Random(ratio).shuffle(cuts)
-    for index, cut in enumerate(cuts):
+    layers, found = len(problem.model.layers), []
+    for cut in [*range(args.step, layers, args.step), *([layers] if args.link else [])]:
         point = pieces.point(ratio, cut)
         if point is None:
-            problem = None if pieces.over else problem_of(ratio, model, args, pieces, index // args.recalibrate)
-            if problem is None:
+            if pieces.over:
                 pieces.left += 1
                 continue
-            point = run(problem, ratio, cut, args)
+            point = predicted(problem, ratio, cut)
+            point = run_clockwork(point, nodes_of(problem), args) if args.clockwork else run_cut(point, args)
+            say(str(point))
             if point.others > QUIET_SHARE:
                 pieces.left += 1
                 continue
             pieces.keep(point)
         found.append(point)
-    lost: Lost = {}
+    lost = {}
     for goal in (Goal(1), Goal(0, 1)) if found and not pieces.left else ():
-        problems = (problem_of(ratio, model, args, pieces, n) for n in range(-(-len(cuts) // args.recalibrate)))
-        chosen = [search(replace(problem, goal=goal)).layout[0].end for problem in problems if problem is not None]
-        lost |= losses(goal, ratio, model, statistics.mode(chosen), found, args, pieces)
-    return sorted(found, key=lambda point: point.cut), lost
-
-
-def run(problem: Problem, ratio: int, cut: int, args: argparse.Namespace) -> Point:
-    """A cut, predicted and measured."""
-    point = predicted(problem, ratio, cut)
-    point = run_clockwork(point, nodes_of(problem), args) if args.clockwork else run_cut(point, args)
-    say(str(point))
-    return point
+        lost[str(goal)] = loss(goal, search(replace(problem, goal=goal)).layout[0].end, found)
+    return found, lost
 
 
 def nodes_of(problem: Problem) -> tuple[Node, Node]:
@@ -214,11 +201,8 @@ def nodes_of(problem: Problem) -> tuple[Node, Node]:
     return problem.fleet.node("fast"), problem.fleet.node("slow")
 
 
-def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces, number: int = 0) -> Problem | None:
-    """The question of placing the model on two nodes, calibrated for the `number`th time unless they are kept.
-
-    None where there is no time left for that.
-    """
+def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces) -> Problem:
+    """The question of placing the model on two nodes, calibrated unless they are kept."""
     if args.clockwork:
         nodes = placing_clock.clock_nodes(ratio)
         width = placing_clock.probed() if args.link else LOOPBACK
@@ -227,9 +211,7 @@ def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Piece
     else:
         between, calibrations = LOOPBACK, []
         for core, (name, share) in enumerate(zip(NAMES, (1.0, 1 / ratio), strict=True)):
-            kept = f"{name} 1:{ratio} {number}"
-            if pieces.node(kept) is None and pieces.over:
-                return None
+            kept = f"{name} 1:{ratio}"
             calibrations.append(pieces.node(kept) or calibrated(name, core, share, args))
             pieces.keep(calibrations[-1], kept)
         nodes = calibrations[0], calibrations[1]
@@ -238,29 +220,15 @@ def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Piece
     return Problem(model, Fleet(nodes, link=between), wanted, Goal(1), pins)
 
 
-def losses(
-    goal: Goal,
-    ratio: int,
-    model: Model,
-    chosen: int,
-    points: Sequence[Point],
-    args: argparse.Namespace,
-    pieces: Pieces,
-) -> Lost:
-    """What the measured cut nearest to the chosen one takes more than the best measured, as a share; where that is
-    another one, also when both run again, in turn."""
+def loss(goal: Goal, chosen: int, points: Sequence[Point]) -> float:
+    """What the measured cut nearest to the chosen one takes more than the best measured, as a share."""
 
     def ms(point: Point) -> float:
         return point.decode_measured_ms if goal.decode else point.first_measured_ms
 
     near, best = min(points, key=lambda p: abs(p.cut - chosen)), min(points, key=ms)
-    say(f"1:{ratio} for {goal}: chosen {chosen}; {near.cut} took {ms(near):.2f} ms, {best.cut} {ms(best):.2f}")
-    found = {f"{goal}, in the sweep": ms(near) / ms(best) - 1}
-    problem = problem_of(ratio, model, args, pieces)
-    if near.cut != best.cut and problem is not None:
-        again = [[ms(run(problem, ratio, cut, args)) for cut in (near.cut, best.cut)] for _ in range(args.again)]
-        found[f"{goal}, in turn"] = statistics.median(a / b for a, b in again) - 1
-    return found
+    say(f"1:{near.ratio} for {goal}: chosen {chosen}; {near.cut} took {ms(near):.2f} ms, {best.cut} {ms(best):.2f}")
+    return ms(near) / ms(best) - 1
 
 
 def main() -> None:
@@ -274,8 +242,6 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=8)
     parser.add_argument("--calibrate-s", type=float, default=15.0)
-    parser.add_argument("--recalibrate", type=int, default=10, metavar="CUTS", help="calibrate again after so many")
-    parser.add_argument("--again", type=int, default=5, help="runs of the chosen and of the best cut, in turn")
     parser.add_argument("--keep", type=Path, help="measurements between pieces of a run")
     parser.add_argument("--pause-s", type=float, default=0.2, help="between prompts, for others on the machine")
     parser.add_argument("--budget-s", type=float, default=3600.0, help="begin no more cuts after so long")
@@ -300,7 +266,10 @@ def main() -> None:
     points: list[Point] = []
     figures = []
     for ratio in map(int, args.ratios.split(",")):
-        found, lost = sweep(ratio, model, args, pieces)
+        if pieces.over and pieces.node(f"slow 1:{ratio}") is None:
+            pieces.left += 1
+            break
+        found, lost = sweep(ratio, problem_of(ratio, model, args, pieces), args, pieces)
         points += found
         errors = {
             "ms a token": [abs(p.decode_error) for p in found],
