@@ -20,7 +20,7 @@ from ropeway.placement.wanted import Goal, Pins, Wanted
 from ropeway.types import SamplerAt
 
 LARGER = int(os.environ.get("PLACEMENT_CASES", "20"))
-"""Cases of 5 nodes; PLACEMENT_CASES=3000 takes a quarter of an hour."""
+"""Cases of 5 nodes; PLACEMENT_CASES=3000 takes about six minutes."""
 
 
 def agree(problem: Problem) -> None:
