@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -73,8 +74,39 @@ def test_identity(tmp_path: Path) -> None:
     tensors = llama_tensors()
     tensors["model.norm.weight"][3] = 2
     changed = DirectoryCheckpoint(write_directory(tmp_path / "d", LLAMA, tensors))
-    assert changed.identity() == plain.identity()
+    assert changed.identity() != plain.identity()
     assert changed.identity(verify_weights=True) != plain.identity(verify_weights=True)
+
+
+@pytest.mark.parametrize("layer", range(3))
+def test_a_fine_tune_of_some_layers_is_another_checkpoint(tmp_path: Path, layer: int) -> None:
+    tensors = llama_tensors()
+    plain = DirectoryCheckpoint(write_directory(tmp_path / "plain", LLAMA, tensors))
+    tensors[f"model.layers.{layer}.mlp.up_proj.weight"] *= 1.01
+    tuned = DirectoryCheckpoint(write_directory(tmp_path / "tuned", LLAMA, tensors))
+    assert tuned.identity() != plain.identity()
+
+
+def test_the_canonical_form(tmp_path: Path) -> None:
+    """Of two files, one of which has all but the embeddings; a matrix of 16 rows of 8 floats has 512 bytes."""
+    tensors = llama_tensors()
+    embeddings = {"model.embed_tokens.weight": tensors.pop("model.embed_tokens.weight")}
+    checkpoint = DirectoryCheckpoint(
+        write_directory(tmp_path / "m", {**LLAMA, "_name_or_path": "x"}, embeddings, tensors)
+    )
+    tensors |= embeddings
+    pieces = {name: values.tobytes() for name, values in tensors.items()}
+    pieces["model.embed_tokens.weight"] = pieces["model.embed_tokens.weight"][512:768]
+    for layer in range(3):
+        name = f"model.layers.{layer}.mlp.up_proj.weight"
+        pieces[name] = pieces[name][256:]
+    value = {
+        "config": LLAMA,
+        "samples": sorted([name, hashlib.sha256(piece).hexdigest()] for name, piece in pieces.items()),
+        "tensors": sorted([name, "F32", list(values.shape)] for name, values in tensors.items()),
+    }
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    assert checkpoint.identity() == hashlib.sha256(text.encode()).hexdigest()
 
 
 def facts(checkpoint: DirectoryCheckpoint) -> tuple[int, Boundary, str]:

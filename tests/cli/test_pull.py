@@ -52,7 +52,7 @@ def test_rank_0_from_a_path(site: Site, model: Path, tmp_path: Path) -> None:
     names = [Path(file).name for file in value["files"]]
     assert [name.partition("-")[2] for name in names if "-" in name] == ["stage-0-2.gguf", "head-6-6.gguf"]
     assert value["network_bytes"] == 0
-    assert Path(value["path"]).parent.name == "embed"
+    assert Path(value["path"]).parent.name == "sampled-embed"
 
 
 def test_a_whole_model(site: Site, model: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_whole_model(site: Site, model: Path) -> None:
 
 def test_a_copy_for_another_engine(site: Site, model: Path) -> None:
     (path,) = pull(f"{site.url}/tiny.gguf", "--layers", "2:4", "--engine", "torch")[0]
-    assert Path(path).parent.name == "2-4"
+    assert Path(path).parent.name == "sampled-2-4"
     assert Path(path).stat().st_size == model.stat().st_size
 
 

@@ -76,6 +76,27 @@ def test_a_ring_forms_and_runs_beside_ranks_that_do_not_belong_to_it(
         check_stopped(rank0, right)
 
 
+def test_a_fine_tune_of_the_model_is_refused(yard: Yard, small: str, tmp_path: Path) -> None:
+    """The same header but for the name, and other weights; the stage with the right ones is taken after it."""
+    tuned = write_tiny(tmp_path / "tuned.gguf", TinyModel(layers=6, seed=1))
+    assert tuned.stat().st_size == Path(small).stat().st_size
+    with free_addresses(2) as addresses:
+        ring = HandRing(yard, small, addresses)
+        rank0 = ring.run(*SHORT)
+        stage = ring.stage(1, model=str(tuned))
+        check_lost(
+            stage,
+            f"wrong_fingerprint: rank 0 ({addresses[0]}) refused rank 1",
+            "another checkpoint, another cut or another sampler",
+            "A fine-tune or another quantization of a model is another checkpoint.",
+        )
+        rank0.until(lambda rank0: "wrong_fingerprint" in rank0.err)
+        assert not rank0.out
+        right = ring.stage(1)
+        assert (rank0.status(), right.status()) == (0, 0), ring.said()
+        assert rank0.out
+
+
 def check_stopped(rank0: Process, *stages: Process) -> None:
     """Interrupt rank 0: that stops its ring in good order, and nobody has complained."""
     rank0.signal(signal.SIGINT)

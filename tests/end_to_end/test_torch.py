@@ -11,10 +11,12 @@ pytest.importorskip("transformers", reason="transformers (extra torch) is not in
 
 import torch
 
+from end_to_end.by_hand import HandRing, free_addresses
 from end_to_end.commands import ropeway, ropeway_json
 from end_to_end.processes import Yard
 from end_to_end.serving_process import QUESTION, Server
 from engines.torch.tiny_models import write_model
+from ropeway.cli.flags import EXIT_RING
 from tiny_gguf import TinyModel, write_tiny
 from tiny_tokenizer import write_tokenizer
 
@@ -66,6 +68,21 @@ def test_serve_keeps_prompts_and_says_the_same_again(yard: Yard, model: str) -> 
     assert cached[1] % 64 == 0
     chat = {"model": "small", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     assert server.ask("POST", "/v1/chat/completions", chat).status == 200
+
+
+def test_a_fine_tune_of_the_model_is_refused(yard: Yard, model: str, tmp_path: Path) -> None:
+    """Directories with the same files, names and shapes, but other weights."""
+    tuned = write_tokenizer(write_model(tmp_path / "tuned", "qwen3_5", torch.bfloat16, seed=1))
+    with free_addresses(2) as addresses:
+        ring = HandRing(yard, model, addresses)
+        rank0 = ring.run("--max-tokens", "4", "--context", "256")
+        stage = ring.stage(1, "--context", "256", model=str(tuned))
+        assert stage.status() == EXIT_RING, stage.said()
+        assert f"wrong_fingerprint: rank 0 ({addresses[0]}) refused rank 1" in stage.err
+        assert "A fine-tune or another quantization of a model is another checkpoint." in stage.err
+        rank0.until(lambda rank0: "wrong_fingerprint" in rank0.err)
+        right = ring.stage(1, "--context", "256")
+        assert (rank0.status(), right.status()) == (0, 0), ring.said()
 
 
 def test_engines_that_do_not_fit(model: str) -> None:

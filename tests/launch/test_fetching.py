@@ -49,18 +49,18 @@ def test_what_each_rank_needs(model: Path, options: Options, sampler: SamplerAt,
     for rank, need in enumerate(needs):
         placement = place_rank(replace(options, sampler=sampler), rank, 3)
         assert placement.layout == local.layout
-        assert (placement.path.parent.name == "embed") == need.embed
+        assert (placement.path.parent.name == "sampled-embed") == need.embed
 
 
 def test_nothing_is_fetched_for_another_world(options: Options, tmp_path: Path) -> None:
     placement = place_rank(options, 1, 2)
     assert placement.layout.world == 3
-    assert forms(tmp_path) == {"header"}
+    assert forms(tmp_path) == {"sampled-header"}
 
 
 def test_an_engine_that_loads_no_slices_gets_a_copy(options: Options, tmp_path: Path) -> None:
     placement = place_rank(replace(options, engines=("torch",)), 1, 3)
-    assert forms(tmp_path) == {"header", "2-4"}
+    assert forms(tmp_path) == {"sampled-header", "sampled-2-4"}
     gguf = GgufFile.open(placement.path)
     assert gguf.tensor_bytes("blk.3.ffn_up.weight")
     with pytest.raises(CheckpointError, match=r"tensor blk\.4\.ffn_up\.weight is not on this machine"):

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from ropeway.checkpoints.checkpoint import Format
 from ropeway.checkpoints.errors import CheckpointError
+from ropeway.checkpoints.identity import digest_of
 from ropeway.checkpoints.safetensors_file import Dtype, SafetensorsFile, TensorEntry
+from ropeway.checkpoints.samples import Sample, choose_samples, sample_digests
 from ropeway.types import Boundary, RowDtype
 
 CONFIG = "config.json"
@@ -104,16 +106,21 @@ class DirectoryCheckpoint:
         return found[0]
 
     def identity(self, verify_weights: bool = False) -> str:
-        """SHA-256 hex of config.json and of every tensor's name, dtype and shape (wire.md 4); all bytes on demand."""
-        config = {key: value for key, value in self.config.items() if key not in _PASSING}
-        value = {
-            "config": config,
+        """SHA-256 hex of config.json, of every tensor's name, dtype and shape, and of samples (wire.md 4).
+
+        With `verify_weights` all bytes instead of samples. Raises CheckpointError for a partial copy without them.
+        """
+        value: dict[str, object] = {
+            "config": {key: value for key, value in self.config.items() if key not in _PASSING},
             "tensors": sorted(
                 [entry.name, entry.dtype.label, list(entry.shape)] + ([self._digest(entry)] if verify_weights else [])
                 for entry in self.tensors.values()
             ),
         }
-        return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        if not verify_weights:
+            samples = choose_samples((entry.name, entry.nbytes) for entry in self.tensors.values())
+            value["samples"] = sample_digests(samples, self._sample_bytes)
+        return digest_of(value)
 
     def entry(self, name: str) -> TensorEntry:
         """Where a tensor lies. Raises CheckpointError, with its name, where there is none."""
@@ -147,6 +154,9 @@ class DirectoryCheckpoint:
         if found is None:
             raise CheckpointError(f"{self.path}: {where} is {label}; float32, float16 and bfloat16 can be run")
         return found
+
+    def _sample_bytes(self, sample: Sample) -> memoryview:
+        return self._file_of[sample.name].sample_bytes(sample)
 
     def _digest(self, entry: TensorEntry) -> str:
         digest = hashlib.sha256()

@@ -17,7 +17,8 @@ from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.ranges import Ranges
 from ropeway.checkpoints.ggml_types import GgmlType
 from ropeway.checkpoints.gguf_values import SIZES, Field, Metadata, ValueType
-from ropeway.checkpoints.origin import held_of, require_held
+from ropeway.checkpoints.origin import held_of, require_held, require_sample
+from ropeway.checkpoints.samples import Sample, choose_samples
 
 MAGIC = b"GGUF"
 DEFAULT_ALIGNMENT = 32
@@ -95,6 +96,16 @@ class GgufFile:
             raise CheckpointError(f"{self.path}: there is no tensor {name}")
         require_held(self.path, self.held, info.offset, info.offset + info.nbytes, f"tensor {name}")
         return self.data[info.offset : info.offset + info.nbytes]
+
+    def samples(self) -> list[Sample]:
+        """The samples of its weights that tell it from its fine-tunes."""
+        return choose_samples((info.name, info.nbytes) for info in self.tensors.values())
+
+    def sample_bytes(self, sample: Sample) -> memoryview:
+        """The bytes of one. Raises CheckpointError where a partial copy lacks them."""
+        start = self.tensors[sample.name].offset + sample.start
+        require_sample(self.path, self.held, start, start + sample.nbytes, sample.name)
+        return self.data[start : start + sample.nbytes]
 
 
 def parse(data: memoryview, path: Path, nbytes: int | None = None) -> GgufFile:

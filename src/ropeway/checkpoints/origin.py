@@ -74,10 +74,17 @@ def held_of(path: Path) -> Ranges | None:
     return None if origin is None else origin.files[path.name].held
 
 
-def require_held(path: Path, held: Ranges | None, start: int, end: int, what: str) -> None:
+def require_held(path: Path, held: Ranges | None, start: int, end: int, what: str, advice: str = "") -> None:
     """Refuse to take a hole of a partial copy for data. Raises CheckpointError that names `what`."""
     if held is not None and not covers(held, start, end):
-        raise CheckpointError(f"{path}: {what} is not on this machine: only a part of the checkpoint was fetched")
+        raise CheckpointError(
+            f"{path}: {what} is not on this machine: only a part of the checkpoint was fetched{advice}"
+        )
+
+
+def require_sample(path: Path, held: Ranges | None, start: int, end: int, name: str) -> None:
+    """The same for a sample of the tensor `name`, which every copy has that this release fetches."""
+    require_held(path, held, start, end, f"the sample of tensor {name}", ", by an earlier release: fetch it again")
 
 
 def refuse_partial(path: Path) -> None:

@@ -17,7 +17,8 @@ from typing import Any, Final
 from ropeway.checkpoints.budget import Lease
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.ranges import Ranges
-from ropeway.checkpoints.origin import held_of, require_held
+from ropeway.checkpoints.origin import held_of, require_held, require_sample
+from ropeway.checkpoints.samples import Sample
 
 MAX_HEADER_BYTES: Final = 100 << 20
 """As the reference implementation."""
@@ -98,9 +99,19 @@ class SafetensorsFile:
         require_held(self.path, self.held, entry.offset, entry.offset + entry.nbytes, f"tensor {name}")
         return self.data[entry.offset : entry.offset + entry.nbytes]
 
+    def sample_bytes(self, sample: Sample) -> memoryview:
+        """The bytes of a sample of one of its tensors. Raises CheckpointError where a partial copy lacks them."""
+        start = self.tensors[sample.name].offset + sample.start
+        require_sample(self.path, self.held, start, start + sample.nbytes, sample.name)
+        return self.data[start : start + sample.nbytes]
 
-def parse_header(data: memoryview) -> dict[str, TensorEntry]:
-    """The tensors of a whole file's bytes. Raises CheckpointError, and nothing else."""
+
+def parse_header(data: memoryview, nbytes: int | None = None) -> dict[str, TensorEntry]:
+    """The tensors of a whole file's bytes, or of the header in front of a file of `nbytes`.
+
+    Raises CheckpointError, and nothing else.
+    """
+    size = len(data) if nbytes is None else nbytes
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > MAX_HEADER_BYTES:
         raise CheckpointError("this is not a safetensors file (its header's length makes no sense)")
@@ -113,7 +124,7 @@ def parse_header(data: memoryview) -> dict[str, TensorEntry]:
         raise CheckpointError("this is not a safetensors file (its header is not JSON)") from None
     if not isinstance(header, dict):
         raise CheckpointError("the header is not an object")
-    return {name: _entry(name, value, start, len(data)) for name, value in header.items() if name != _METADATA}
+    return {name: _entry(name, value, start, size) for name, value in header.items() if name != _METADATA}
 
 
 def _entry(name: str, value: Any, start: int, size: int) -> TensorEntry:

@@ -73,7 +73,10 @@ class Verdict:
 _CAPACITY: Final = "Start that rank with the --context, --parallel and --part of rank 0, or with larger ones."
 _ADVICE: Final = {
     ErrorCode.WRONG_KEY: "Give every rank the same key file.",
-    ErrorCode.WRONG_FINGERPRINT: "Start every rank with the same model, cuts and sampler.",
+    ErrorCode.WRONG_FINGERPRINT: (
+        "Start every rank with the same checkpoint, cuts and sampler. A fine-tune or another quantization of a model "
+        "is another checkpoint."
+    ),
     ErrorCode.WRONG_WORLD: "Start every rank with the same number of stages.",
     ErrorCode.WRONG_RANK: "Check each rank's number and the order of the addresses.",
     ErrorCode.WRONG_CHANNEL: "Check the order of the addresses: rank 0's must come first.",

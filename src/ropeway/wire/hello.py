@@ -83,7 +83,7 @@ def judge_hello(ours: Hello, side: Side, peer: Hello) -> None:
         raise ProtocolError(
             ErrorCode.WRONG_FINGERPRINT,
             f"the peer's layout is {peer.fingerprint.hex()[:16]}, ours is {ours.fingerprint.hex()[:16]} "
-            "(another model, another cut or another sampler)",
+            "(another checkpoint, another cut or another sampler)",
             16,
         )
     if peer.channel is not ours.channel:

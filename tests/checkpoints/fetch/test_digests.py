@@ -47,12 +47,16 @@ def damage(data: bytes, at: int) -> bytes:
 def test_the_list_of_a_gguf(model: Path, tmp_path: Path) -> None:
     digests = make_digests(local_offer(model))
     gguf, data = GgufFile.open(model), model.read_bytes()
+    samples = gguf.samples()
+    partial = sum(sample.nbytes < gguf.tensors[sample.name].nbytes for sample in samples)
     (file,) = digests.files.values()
-    assert len(file.pieces) == len(gguf.tensors) + 2
+    assert len(file.pieces) == len(gguf.tensors) + 2 + partial
     assert file.digest(0, len(data)) == hashlib.sha256(data).hexdigest()
     assert file.digest(0, gguf.header_bytes) == hashlib.sha256(data[: gguf.header_bytes]).hexdigest()
     info = gguf.tensors["blk.3.ffn_up.weight"]
     assert file.digest(info.offset, info.nbytes) == hashlib.sha256(gguf.tensor_bytes(info.name)).hexdigest()
+    at = gguf.tensors[samples[0].name].offset + samples[0].start
+    assert file.digest(at, samples[0].nbytes) == hashlib.sha256(gguf.sample_bytes(samples[0])).hexdigest()
     (tmp_path / "list").write_text(digests.encode())
     assert Digests.read(tmp_path / "list") == digests
 
@@ -118,7 +122,7 @@ def test_a_list_of_another_checkpoint(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": 1},
         {"files": []},
         {"files": {"a": {"bytes": 5}}},
         {"files": {"a": {"bytes": 5, "pieces": [[0, 6, "0" * 64]]}}},
@@ -130,7 +134,7 @@ def test_a_list_of_another_checkpoint(model: Path, tmp_path: Path) -> None:
 )
 def test_lists_that_are_none(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "list"
-    path.write_text(json.dumps({"format": 1, "files": {}} | change))
+    path.write_text(json.dumps({"format": 2, "files": {}} | change))
     with pytest.raises(CheckpointError, match="is not a list of digests"):
         Digests.read(path)
     with pytest.raises(CheckpointError, match="cannot be read"):

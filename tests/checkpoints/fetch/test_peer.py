@@ -23,6 +23,7 @@ from ropeway.checkpoints.fetch.peer import Holder, PeerSource, Shelf, serve
 from ropeway.checkpoints.fetch.provide import Fetch
 from ropeway.checkpoints.fetch.source import FileFacts, Missing, Source, SourceError
 from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.checkpoints.samples import MOST
 from tiny_gguf import TinyModel, write_tiny
 
 DATA = random.Random(4).randbytes(3_000_000)
@@ -251,7 +252,7 @@ def test_a_fetch_from_a_node_that_is_cut_off_goes_on(begin: Begin, tmp_path: Pat
     layers = [
         info.nbytes for name, info in gguf.tensors.items() if name[:6] in ("blk.2.", "blk.3.", "blk.4.", "blk.5.")
     ]
-    left = [gguf.header_bytes + sum(layers) * tenth // 10]
+    left = [gguf.header_bytes + MOST * 1000 + sum(layers) * tenth // 10]
 
     def fail(_: int) -> SourceError | None:
         left[0] -= 1000

@@ -28,3 +28,5 @@ def test_ranges_are_sets(ranges: list[Range], start: int, end: int) -> None:
     assert until not in known
     behind = [number for number in known if number > start and number - 1 not in known]
     assert next_start(held, start, 99) == min(behind, default=99)
+    long = [number for number in behind if {number, number + 1, number + 2} <= known]
+    assert next_start(held, start, 99, 3) == min(long, default=99)

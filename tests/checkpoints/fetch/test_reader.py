@@ -8,7 +8,7 @@ import pytest
 
 from checkpoints.fetch.sources import Memory, no_wait
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.fetch.reader import Patience, Reader
+from ropeway.checkpoints.fetch.reader import SKIPPED_BYTES, Patience, Reader
 from ropeway.checkpoints.fetch.source import SourceError
 
 DATA = bytes(range(200))
@@ -34,13 +34,20 @@ def failing(times: int, **error: float) -> Callable[[int], SourceError | None]:
 
 
 def test_the_first_source_that_has_a_byte_is_asked() -> None:
-    near = Memory(DATA, "near", held=((10, 30), (60, 61)))
-    far = Memory(DATA, "far")
+    data = DATA * 50
+    near = Memory(data, "near", held=((10, 30), (600, 600 + SKIPPED_BYTES), (8000, 8000 + SKIPPED_BYTES - 1)))
+    far = Memory(data, "far")
     reader = Reader([near, far], no_wait())
-    assert read(reader) == DATA
-    assert near.asked == [(10, 20), (60, 1)]
-    assert far.asked == [(0, 10), (30, 30), (61, 139)]
-    assert reader.taken.by_source == {"near": 21, "far": 179}
+    assert read(reader, 10, 9000) == data[10:9010]
+    assert near.asked == [(10, 20), (600, SKIPPED_BYTES)]
+    assert far.asked == [(30, 570), (600 + SKIPPED_BYTES, 8410 - SKIPPED_BYTES)]  # and not around the short run ahead
+    assert reader.taken.by_source == {"near": 20 + SKIPPED_BYTES, "far": 8980 - SKIPPED_BYTES}
+
+
+def test_a_short_run_that_only_the_nearer_source_has_is_read_there() -> None:
+    near, far = Memory(DATA, "near", held=((60, 80),)), Memory(DATA, "far", held=((0, 60), (80, 200)))
+    assert read(Reader([near, far], no_wait())) == DATA
+    assert near.asked == [(60, 20)]
 
 
 def test_a_source_that_breaks_is_gone_on_from_where_it_stopped() -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
+from itertools import pairwise
 from typing import Protocol
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.fetch.ranges import Ranges, union
+from ropeway.checkpoints.fetch.ranges import Ranges, covers, union
 from ropeway.checkpoints.fetch.reader import Reader
 from ropeway.checkpoints.fetch.source import SourceError
 
@@ -72,6 +73,21 @@ class Recipe:
     def copied(self) -> Ranges:
         """Those bytes, as ranges of the checkpoint's file."""
         return union((copy.start, copy.start + copy.nbytes) for copy in self.copies)
+
+
+def add_samples(wanted: Iterable[Copy], samples: Iterable[Copy]) -> list[Copy]:
+    """What is `wanted`, and the `samples` that do not lie in it, in order: all of copies that keep their place.
+
+    Raises CheckpointError where two lie over each other.
+    """
+    kept = list(wanted)
+    held = union((copy.start, copy.start + copy.nbytes) for copy in kept)
+    kept += [copy for copy in samples if not covers(held, copy.start, copy.start + copy.nbytes)]
+    kept.sort(key=lambda copy: copy.start)
+    for one, other in pairwise(kept):
+        if one.start + one.nbytes > other.start:
+            raise CheckpointError(f"tensors lie over each other: {one.name} and {other.name}")
+    return kept
 
 
 class Voucher(Protocol):

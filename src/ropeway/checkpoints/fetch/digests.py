@@ -1,7 +1,7 @@
 """A list of a checkpoint's digests: made once where the whole is, and what parts of it are held against elsewhere.
 
 Web servers give no digests of ranges. This is a JSON file that somebody who has the whole checkpoint makes and gives
-to those who fetch parts: SHA-256 of every header, of every tensor, and of every file.
+to those who fetch parts: SHA-256 of every header, of every tensor and of its sample, and of every file.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.fetch.gguf_parts import read_header
+from ropeway.checkpoints.fetch import gguf_parts, safetensors_parts
+from ropeway.checkpoints.fetch.assemble import Copy
 from ropeway.checkpoints.fetch.offer import Offer
 from ropeway.checkpoints.fetch.reader import Reader
-from ropeway.checkpoints.fetch.safetensors_parts import header_bytes
+from ropeway.checkpoints.fetch.safetensors_parts import Head
 from ropeway.checkpoints.fetch.source import SourceError
-from ropeway.checkpoints.gguf_file import parse
-from ropeway.checkpoints.safetensors_file import SafetensorsFile
+from ropeway.checkpoints.gguf_file import TensorInfo, parse
+from ropeway.checkpoints.safetensors_file import TensorEntry
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+"""1 had no samples of tensors, which each part of a checkpoint has."""
 MAX_LIST_BYTES: Final = 256 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -74,7 +76,7 @@ class Digests:
         try:
             value = json.loads(raw)
             if value["format"] != _FORMAT or len(raw) > MAX_LIST_BYTES:
-                raise ValueError("another format")
+                raise ValueError("another format: make it again with ropeway digests")
             return cls({name: _listed(name, entry) for name, entry in value["files"].items()})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{path}: is not a list of digests ({error})") from None
@@ -95,26 +97,32 @@ class Digests:
 
 def make_digests(offer: Offer) -> Digests:
     """Read a whole checkpoint of this machine and list it. Raises CheckpointError."""
+    readers = {name: Reader(sources) for name, sources in offer.files.items()}
+    heads = {
+        name: Head.parse(safetensors_parts.read_header(readers[name]), name, readers[name].facts.nbytes)
+        for name in offer.weights
+    }
+    samples = safetensors_parts.samples_of(heads)
     files = {}
-    for name, sources in offer.files.items():
-        reader = Reader(sources)
-        pieces = dict.fromkeys(_pieces(reader, Path(offer.text), name))
-        files[name] = ListedFile(name, reader.facts.nbytes, {piece: _digest(reader, *piece) for piece in pieces})
+    for name, reader in readers.items():
+        size = reader.facts.nbytes
+        if name in heads:
+            pieces = list(_pieces(heads[name].start, heads[name].tensors.values(), samples[name]))
+        elif name.endswith(".gguf"):
+            gguf = parse(memoryview(gguf_parts.read_header(reader)), Path(name), size)
+            pieces = list(_pieces(gguf.header_bytes, gguf.tensors.values(), gguf_parts.samples_of(gguf)))
+        else:
+            pieces = []
+        wanted = dict.fromkeys([*pieces, (0, size)])
+        files[name] = ListedFile(name, size, {piece: _digest(reader, *piece) for piece in wanted})
     return Digests(files)
 
 
-def _pieces(reader: Reader, path: Path, name: str) -> Iterator[Piece]:
-    """The header, each tensor, and the whole."""
-    size = reader.facts.nbytes
-    if name.endswith(".gguf"):
-        gguf = parse(memoryview(read_header(reader)), Path(name), size)
-        yield 0, gguf.header_bytes
-        yield from ((info.offset, info.nbytes) for info in gguf.tensors.values())
-    elif name.endswith(".safetensors"):
-        yield 0, header_bytes(reader)
-        entries = SafetensorsFile.open(path / name).tensors.values()
-        yield from ((entry.offset, entry.nbytes) for entry in entries if entry.nbytes)
-    yield 0, size
+def _pieces(start: int, tensors: Iterable[TensorInfo | TensorEntry], samples: Iterable[Copy]) -> Iterator[Piece]:
+    """The header, each tensor, and the samples."""
+    yield 0, start
+    yield from ((tensor.offset, tensor.nbytes) for tensor in tensors if tensor.nbytes)
+    yield from ((copy.start, copy.nbytes) for copy in samples)
 
 
 def _digest(reader: Reader, start: int, nbytes: int) -> str:

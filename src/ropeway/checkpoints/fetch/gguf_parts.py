@@ -10,7 +10,7 @@ from typing import Final
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.families import EMBEDDINGS, OUTPUT, OUTPUT_NORM, family_of, layer_count
-from ropeway.checkpoints.fetch.assemble import Copy, Literal, Recipe
+from ropeway.checkpoints.fetch.assemble import Copy, Literal, Recipe, add_samples
 from ropeway.checkpoints.fetch.need import Need
 from ropeway.checkpoints.fetch.reader import Reader
 from ropeway.checkpoints.gguf_file import DEFAULT_ALIGNMENT, GgufFile, HeaderCut, parse
@@ -47,12 +47,21 @@ def read_header(reader: Reader) -> bytes:
         wanted = gguf.header_bytes
 
 
-def copy_recipe(gguf: GgufFile, tensors: Iterable[str]) -> Recipe:
-    """A partial copy of the file: its header, and `tensors` where they lie in it."""
-    parts: list[Literal | Copy] = [Copy(0, 0, gguf.header_bytes, "the header")]
-    wanted = sorted((gguf.tensors[name] for name in set(tensors)), key=lambda info: info.offset)
-    parts += [Copy(info.offset, info.offset, info.nbytes, info.name) for info in wanted]
-    return Recipe(len(gguf.data), tuple(parts))
+def copy_recipe(gguf: GgufFile, nbytes: int, tensors: Iterable[str]) -> Recipe:
+    """A partial copy of the file of `nbytes`: its header, `tensors` where they lie in it, and samples."""
+    wanted = [gguf.tensors[name] for name in set(tensors)]
+    copies = [Copy(info.offset, info.offset, info.nbytes, info.name) for info in wanted]
+    header = Copy(0, 0, gguf.header_bytes, "the header")
+    return Recipe(nbytes, (header, *add_samples(copies, samples_of(gguf))))
+
+
+def samples_of(gguf: GgufFile) -> list[Copy]:
+    """The samples of the weights that the identity takes in."""
+    found = []
+    for sample in gguf.samples():
+        start = gguf.tensors[sample.name].offset + sample.start
+        found.append(Copy(start, start, sample.nbytes, f"the sample of {sample.name}"))
+    return found
 
 
 def tensors_of(gguf: GgufFile, need: Need) -> list[str]:

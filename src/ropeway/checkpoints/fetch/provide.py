@@ -21,22 +21,27 @@ from ropeway.checkpoints.cache import PART, cache_directory, cached_file, resume
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.families import EMBEDDINGS, layer_count
 from ropeway.checkpoints.fetch import gguf_parts, safetensors_parts
-from ropeway.checkpoints.fetch.assemble import Copy, Recipe, Voucher, assemble, write_all
+from ropeway.checkpoints.fetch.assemble import Copy, Recipe, Voucher, assemble
 from ropeway.checkpoints.fetch.checks import check_whole, pieces_hold
+from ropeway.checkpoints.fetch.heads import Heads
 from ropeway.checkpoints.fetch.holdings import FETCHED, held_here
 from ropeway.checkpoints.fetch.need import Need
 from ropeway.checkpoints.fetch.offer import Offer
 from ropeway.checkpoints.fetch.reader import Patience, Reader, Taken
+from ropeway.checkpoints.fetch.safetensors_parts import Head
 from ropeway.checkpoints.fetch.source import FileFacts
-from ropeway.checkpoints.gguf_file import GgufFile
+from ropeway.checkpoints.gguf_file import GgufFile, parse
 from ropeway.checkpoints.origin import NOTE, HeldFile, Origin
-from ropeway.checkpoints.safetensors_file import SafetensorsFile, TensorEntry
 from ropeway.checkpoints.slicing import SLICES
 
-HEADER: Final = "header"
-EMBED: Final = "embed"
+SAMPLED: Final = "sampled-"
+"""How forms of copies begin that have the identity's samples; those of layers go on with their range. Forms of an
+earlier release lack the samples and this beginning, and are still read from."""
+HEADER: Final = f"{SAMPLED}header"
+EMBED: Final = f"{SAMPLED}embed"
+BARE: Final = "header"
+"""A GGUF's header alone, on the way to the whole file."""
 WHOLE: Final = "whole"
-"""Forms of copies beside those of layers, which are called by their range."""
 
 log = logging.getLogger("ropeway.fetch")
 
@@ -78,12 +83,16 @@ class Fetch:
     progress: Progress = lambda _done, _total: None
     vouch: Mapping[str, Voucher] = field(default_factory=dict)
     taken: Taken = field(default_factory=Taken)
+    _heads: Heads = field(init=False)
     _files: list[Path] = field(default_factory=list)
     _done: int = 0
     _total: int = 0
 
+    def __post_init__(self) -> None:
+        self._heads = Heads(self.vouch)
+
     def header(self) -> Path:
-        """The model as far as a placement needs it: headers, configuration and tokenizer, and no weights."""
+        """The model as far as a placement needs it: headers, configuration, tokenizer, and samples of the weights."""
         if name := self.offer.gguf:
             return self._gguf_header(name)
         return self._safetensors(HEADER, lambda _: False)
@@ -114,17 +123,19 @@ class Fetch:
         return tuple(found)
 
     def _gguf(self, name: str, need: Need | None, *, slices: bool) -> Path:
+        size = self._facts(name).nbytes
+        whole = Recipe(size, (Copy(0, 0, size, "the file"),))
+        if need is None:
+            self._gguf_header(name, BARE)
+            return self._copy(WHOLE, {name: whole}) / name
         header = self._gguf_header(name)
         gguf = GgufFile.open(header)
-        if need is not None:
-            need.check(layers := layer_count(gguf))
-        if need is None or (need.first == 0 and need.end == layers and need.head):
-            size = self._facts(name).nbytes
-            return self._copy(WHOLE, {name: Recipe(size, (Copy(0, 0, size, "the file"),))}) / name
+        need.check(layers := layer_count(gguf))
+        if need.first == 0 and need.end == layers and need.head:
+            return self._copy(WHOLE, {name: whole}) / name
         if not slices:
-            return (
-                self._copy(need.label, {name: gguf_parts.copy_recipe(gguf, gguf_parts.tensors_of(gguf, need))}) / name
-            )
+            recipe = gguf_parts.copy_recipe(gguf, size, gguf_parts.tensors_of(gguf, need))
+            return self._copy(SAMPLED + need.label, {name: recipe}) / name
         jobs = [
             _Job(self.cache / SLICES / piece.name, name, gguf_parts.slice_recipe(gguf, piece))
             for piece in gguf_parts.slices_of(gguf, need)
@@ -132,30 +143,21 @@ class Fetch:
         if not need.embed:
             self._make(jobs)
             return header
-        recipe = gguf_parts.copy_recipe(gguf, [EMBEDDINGS])
+        recipe = gguf_parts.copy_recipe(gguf, size, [EMBEDDINGS])
         self._note(EMBED, {name: recipe})
         path = self._form(EMBED) / name
         self._make([_Job(path, name, recipe), *jobs])
         return path
 
-    def _gguf_header(self, name: str) -> Path:
-        path, size = self._form(HEADER) / name, self._facts(name).nbytes
-        if not (path.exists() and path.stat().st_size == size):
-            data = gguf_parts.read_header(self._reader(name))
-            self._note(HEADER, {name: Recipe(size, (Copy(0, 0, len(data), "the header"),))})
-
-            def write(file: FileIO) -> None:
-                write_all(file, memoryview(data))
-                file.truncate(size)
-
-            check_disk(path, len(data))
-            resumed_file(path, size, write)
-        voucher = self.vouch.get(name)
-        if voucher is not None and not pieces_hold(path, gguf_parts.copy_recipe(GgufFile.open(path), ()), voucher):
-            path.unlink(missing_ok=True)
-            raise CheckpointError(f"{name}: its header has a wrong SHA-256")
-        self._files.append(touch(path))
-        return path
+    def _gguf_header(self, name: str, form: str = HEADER) -> Path:
+        path, size = self._form(form) / name, self._facts(name).nbytes
+        if path.exists() and path.stat().st_size == size:
+            gguf = GgufFile.open(path)
+        else:
+            gguf = parse(memoryview(self._head(name, gguf_parts.read_header)), Path(name), size)
+        alone = Recipe(size, (Copy(0, 0, gguf.header_bytes, "the header"),))
+        recipe = alone if form == BARE else gguf_parts.copy_recipe(gguf, size, ())
+        return self._copy(form, {name: recipe}) / name
 
     def _safetensors_layers(self, need: Need) -> Path:
         header = self.header()
@@ -163,24 +165,29 @@ class Fetch:
         layers = config.get("num_hidden_layers")
         if type(layers) is int:
             need.check(layers)
-        tied = config.get("tie_word_embeddings") is True or not _has_head(header, self.offer.weights)
-        return self._safetensors(need.label, safetensors_parts.chooser(need, tied=tied))
+        tied = config.get("tie_word_embeddings") is True or not _has_head(self._safetensors_heads())
+        return self._safetensors(SAMPLED + need.label, safetensors_parts.chooser(need, tied=tied))
 
     def _safetensors(self, form: str, wanted: Callable[[str], bool] | None) -> Path:
         """A directory with the tensors that are `wanted`; None for whole files."""
+        heads = {} if wanted is None else self._safetensors_heads()
+        samples = safetensors_parts.samples_of(heads)
         recipes: dict[str, Recipe] = {}
         for name in self.offer.files:
             size = self._facts(name).nbytes
-            if wanted is None or not name.endswith(".safetensors"):
+            if wanted is None or name not in heads:
                 recipes[name] = Recipe(size, (Copy(0, 0, size, name),))
-            elif form == HEADER:
-                start = safetensors_parts.header_bytes(self._reader(name))
-                recipes[name] = safetensors_parts.copy_recipe(size, start, [])
             else:
-                file = SafetensorsFile.open(self._form(HEADER) / name)
-                chosen: list[TensorEntry] = [entry for entry in file.tensors.values() if wanted(entry.name)]
-                recipes[name] = safetensors_parts.copy_recipe(size, _data_start(file), chosen)
+                recipes[name] = safetensors_parts.copy_recipe(size, heads[name], wanted, samples[name])
         return self._copy(form, recipes)
+
+    def _safetensors_heads(self) -> dict[str, Head]:
+        read = safetensors_parts.read_header
+        return {name: Head.parse(self._head(name, read), name, self._facts(name).nbytes) for name in self.offer.weights}
+
+    def _head(self, name: str, how: Callable[[Reader], bytes]) -> bytes:
+        """A file's header; from another place than here where what is here is not what it should be."""
+        return self._heads.read(name, (self._reader(name, here=here) for here in (True, False)), how)
 
     def _copy(self, form: str, recipes: Mapping[str, Recipe]) -> Path:
         self._note(form, recipes)
@@ -237,9 +244,10 @@ class Fetch:
         self._done += count
         self.progress(self._done, self._total)
 
-    def _reader(self, name: str) -> Reader:
-        sources = self.offer.files[name]
-        return Reader([held_here(self.cache, sources[0].facts), *sources], self.patience, self.taken)
+    def _reader(self, name: str, *, here: bool = True) -> Reader:
+        sources, facts = self.offer.files[name], self._facts(name)
+        near = [*self._heads.sources(name, facts), held_here(self.cache, facts)] if here else []
+        return Reader([*near, *sources], self.patience, self.taken)
 
     def _facts(self, name: str) -> FileFacts:
         return self.offer.files[name][0].facts
@@ -261,10 +269,6 @@ def _have(path: Path, recipe: Recipe) -> int:
     return 0
 
 
-def _data_start(file: SafetensorsFile) -> int:
-    return 8 + int.from_bytes(file.data[:8], "little")
-
-
 def _config(directory: Path) -> Mapping[str, object]:
     """The text part of config.json. Raises CheckpointError."""
     path = directory / safetensors_parts.CONFIG
@@ -278,6 +282,6 @@ def _config(directory: Path) -> Mapping[str, object]:
     return text
 
 
-def _has_head(directory: Path, weights: list[str]) -> bool:
+def _has_head(heads: Mapping[str, Head]) -> bool:
     """Whether there is an output matrix of its own."""
-    return any("lm_head" in name for file in weights for name in SafetensorsFile.open(directory / file).tensors)
+    return any("lm_head" in name for head in heads.values() for name in head.tensors)

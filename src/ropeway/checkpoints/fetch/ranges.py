@@ -27,9 +27,9 @@ def held_until(ranges: Ranges, at: int) -> int:
     return at
 
 
-def next_start(ranges: Ranges, at: int, default: int) -> int:
-    """Where the first range behind `at` starts; `default` where there is none."""
-    return min((start for start, _ in ranges if start > at), default=default)
+def next_start(ranges: Ranges, at: int, default: int, least: int = 0) -> int:
+    """Where the first range behind `at` of at least `least` bytes starts; `default` where there is none."""
+    return min((start for start, end in ranges if start > at and end - start >= least), default=default)
 
 
 def covers(ranges: Ranges, start: int, end: int) -> bool:

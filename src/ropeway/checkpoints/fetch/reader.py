@@ -8,13 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.fetch.ranges import held_until, next_start
 from ropeway.checkpoints.fetch.source import FileFacts, Sink, Source, SourceError
 
 T = TypeVar("T")
+
+SKIPPED_BYTES: Final = 1024
+"""Fewer bytes that a nearer source has in the middle of a range are read again, for less than another request costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class Reader:
             until = held_until(source.held, at)
             if until > at:
                 return source, min(until, limit)
-            limit = min(limit, next_start(source.held, at, limit))
+            limit = min(limit, next_start(source.held, at, limit, SKIPPED_BYTES))
         raise CheckpointError(self._told() or f"no source has byte {at} of {self.facts.name}")
 
     def _told(self) -> str:

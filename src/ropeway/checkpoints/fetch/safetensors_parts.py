@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from ropeway.checkpoints.errors import CheckpointError
-from ropeway.checkpoints.fetch.assemble import Copy, Literal, Recipe
+from ropeway.checkpoints.fetch.assemble import Copy, Recipe, add_samples
 from ropeway.checkpoints.fetch.need import Need
 from ropeway.checkpoints.fetch.reader import Reader
-from ropeway.checkpoints.safetensors_file import MAX_HEADER_BYTES, TensorEntry
+from ropeway.checkpoints.safetensors_file import MAX_HEADER_BYTES, TensorEntry, parse_header
+from ropeway.checkpoints.samples import choose_samples
 
 INDEX: Final = "model.safetensors.index.json"
 CONFIG: Final = "config.json"
@@ -81,23 +83,49 @@ def chooser(need: Need | None, *, tied: bool) -> Callable[[str], bool]:
     return wanted
 
 
-def header_bytes(reader: Reader) -> int:
-    """Where a file's tensors start. Raises CheckpointError for what is no safetensors file, and as the reader does."""
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A file's header: where its tensors start, and the tensors by name."""
+
+    start: int
+    tensors: Mapping[str, TensorEntry]
+
+    @classmethod
+    def parse(cls, raw: bytes, name: str, nbytes: int) -> Head:
+        """The header `raw` of a file of `nbytes`. Raises CheckpointError."""
+        try:
+            return cls(len(raw), parse_header(memoryview(raw), nbytes))
+        except CheckpointError as error:
+            raise CheckpointError(f"{name}: {error}") from None
+
+
+def samples_of(heads: Mapping[str, Head]) -> dict[str, list[Copy]]:
+    """The samples of the weights that the identity takes in, by file, of a checkpoint with these headers."""
+    file_of = {tensor: name for name in sorted(heads) for tensor in heads[name].tensors}
+    found: dict[str, list[Copy]] = {name: [] for name in heads}
+    for sample in choose_samples((tensor, heads[name].tensors[tensor].nbytes) for tensor, name in file_of.items()):
+        name = file_of[sample.name]
+        start = heads[name].tensors[sample.name].offset + sample.start
+        found[name].append(Copy(start, start, sample.nbytes, f"the sample of {sample.name}"))
+    return found
+
+
+def read_header(reader: Reader) -> bytes:
+    """A file's bytes up to where its tensors start. Raises CheckpointError for what is no safetensors file, and as the
+    reader does."""
     raw = bytearray()
     name, size = reader.facts.name, reader.facts.nbytes
     reader.read(0, min(8, size), raw.extend)
     length = int.from_bytes(raw, "little")
     if len(raw) < 8 or length > min(MAX_HEADER_BYTES, size - 8):
         raise CheckpointError(f"{name}: this is not a safetensors file (its header's length makes no sense)")
-    return 8 + length
+    reader.read(8, length, raw.extend)
+    return bytes(raw)
 
 
-def copy_recipe(size: int, start: int, tensors: Iterable[TensorEntry]) -> Recipe:
-    """A partial copy of a file of `size` bytes: its header, up to `start`, and `tensors` where they lie in it."""
-    parts: list[Literal | Copy] = [Copy(0, 0, start, "the header")]
-    wanted = sorted((entry for entry in tensors if entry.nbytes), key=lambda entry: entry.offset)
-    for before, entry in zip([None, *wanted], wanted, strict=False):
-        if before is not None and before.offset + before.nbytes > entry.offset:
-            raise CheckpointError(f"tensors {before.name} and {entry.name} lie over each other")
-        parts.append(Copy(entry.offset, entry.offset, entry.nbytes, entry.name))
-    return Recipe(size, tuple(parts))
+def copy_recipe(nbytes: int, head: Head, wanted: Callable[[str], bool], samples: Iterable[Copy]) -> Recipe:
+    """A partial copy of a file of `nbytes`: its header, the tensors that are `wanted` where they lie in it, and
+    `samples`. Raises CheckpointError where tensors lie over each other."""
+    entries = [entry for entry in head.tensors.values() if entry.nbytes and wanted(entry.name)]
+    copies = [Copy(entry.offset, entry.offset, entry.nbytes, entry.name) for entry in entries]
+    return Recipe(nbytes, (Copy(0, 0, head.start, "the header"), *add_samples(copies, samples)))
