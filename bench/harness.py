@@ -7,8 +7,11 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from ropeway.launch.placement import Options
+from ropeway.launch.placing import place_options
 
 QUIET_SHARE = float(os.environ.get("BENCH_OTHERS", "0.05"))
 """A window counts as ours when other processes had at most this share of the machine's cores in it. Where the bench has
@@ -76,6 +79,16 @@ class Pairs:
     def ratios(self) -> list[float]:
         """a / b, pair by pair."""
         return [a / b for a, b in zip(self.a, self.b, strict=True)]
+
+
+CUTS_HELP = "first layer of each later stage; `place` has ropeway calibrate this machine and choose; even unless given"
+
+
+def cut(options: Options, words: str, goal: str) -> Options:
+    """The options with the cuts that `--cuts` says: numbers, `place` for the best ones for the goal, or none: even."""
+    if words == "place":
+        return place_options(options, "local", goal)[0]
+    return replace(options, cuts=tuple(map(int, words.split(",")))) if words else options
 
 
 def pin_ring() -> list[int]:

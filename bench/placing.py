@@ -1,15 +1,17 @@
 """Predicted against measured, over cuts of the demo model on two unlike nodes that this machine plays.
 
-    python bench/placing.py [--ratios 1,2,4] [--step 2] [--tokens 24] [--prompt 128] [--part 32] [--svg FILE]
+    python bench/placing.py [--ratios 1,2,4] [--step 2] [--passes 5] [--tokens 24] [--prompt 128] [--part 32]
     python bench/placing.py --keep FILE --budget-s 200     # in pieces: again and again, until no cut is left
     python bench/placing.py --clockwork [--link 100mbit]
     python bench/placing.py --search
 
 Rank 0 has one core and one thread, rank 1 another core, of which it may use only 1/ratio (limiter.py). Each is
 calibrated as it will run (`ropeway calibrate`, limited the same way), the search predicts every cut, and every cut
-runs. Aims: predictions within 5 %, limit 10 %; the chosen cut within 3 % of the best that was measured. What counts is
-the fastest tenth, as calibrations take the lower quartile: what disturbs a machine only adds time. Cuts in whose run
-others had the machine are left out (harness.py); with real-time priority (`chrt -r 5`) they are kept off (quiet.py).
+runs, one after the other and then all again (`--passes`), as a machine may waver for minutes: each pass calibrates anew
+and predicts from that. Predicted and measured are the means over all passes, and in a pass means without the tenth at
+either end, as calibrations have them. Aims: predictions within 5 %, limit 10 %; the chosen cut within 3 % of the best
+that was measured. Cuts in whose run others had the machine are left out (harness.py); with real-time priority
+(`chrt -r 5`) they are kept off (quiet.py).
 With `--clockwork` the ring and its processes are real and the stages wait for as long as given costs say: what is held
 up to measurement then is the arithmetic of stages, hops and overlapping parts. With `--link` its loopback is as wide as
 said (link.py), the probe measures it, and rank 0 alone runs too. `--search` times searches over 8 nodes and 128 layers.
@@ -33,7 +35,7 @@ import placing_clock
 from harness import QUIET_SHARE, pin_ring, window
 from limiter import limited
 from placing_plot import draw
-from placing_points import Pieces, Point, undisturbed
+from placing_points import Pieces, Point, mean_point
 from placing_search import time_searches
 from quiet import others_kept_off
 from results import Figure, Result
@@ -44,6 +46,7 @@ from ropeway.launch.placement import Options
 from ropeway.launch.rank0 import open_local
 from ropeway.placement.cost import Spot, price
 from ropeway.placement.facts import Fleet, Link, Model, Node
+from ropeway.placement.fit import mean_of_most
 from ropeway.placement.inventory import node_from
 from ropeway.placement.search import search
 from ropeway.placement.tables import Problem
@@ -136,12 +139,10 @@ def timed(point: Point, loop: Loop, args: argparse.Namespace) -> Point:
         time.sleep(args.pause_s)
     return replace(
         point,
-        decode_measured_ms=undisturbed(tokens),
-        decode_median_ms=statistics.median(tokens),
-        first_measured_ms=undisturbed(firsts),
-        first_median_ms=statistics.median(firsts),
-        stages_ms=tuple(map(undisturbed, zip(*stages, strict=True))),
-        parts_ms=tuple(map(undisturbed, zip(*parts, strict=True))),
+        decode_measured_ms=mean_of_most(tokens),
+        first_measured_ms=mean_of_most(firsts),
+        stages_ms=tuple(map(mean_of_most, zip(*stages, strict=True))),
+        parts_ms=tuple(map(mean_of_most, zip(*parts, strict=True))),
         wire_ms=statistics.median(wires) if wires else 0.0,
     )
 
@@ -173,27 +174,43 @@ def predicted(problem: Problem, ratio: int, cut: int) -> Point:
     )
 
 
-def sweep(ratio: int, problem: Problem, args: argparse.Namespace, pieces: Pieces) -> tuple[list[Point], Lost]:
+def sweep(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces) -> tuple[list[Point], Lost]:
     """Every cut on a fast node and one `ratio` times as slow; what the chosen cuts lose to the best, by goal."""
-    layers, found = len(problem.model.layers), []
-    for cut in [*range(args.step, layers, args.step), *([layers] if args.link else [])]:
-        point = pieces.point(ratio, cut)
-        if point is None:
-            if pieces.over:
+    layers, goals = len(model.layers), (Goal(1), Goal(0, 1))
+    chosen: dict[Goal, list[int]] = {goal: [] for goal in goals}
+    visits: dict[int, list[Point]] = {
+        cut: [] for cut in [*range(args.step, layers, args.step), *([layers] if args.link else [])]
+    }
+    for number in range(args.passes):
+        problem = problem_of(ratio, model, args, pieces, number)
+        if problem is None:
+            pieces.left += len(visits)
+            continue
+        for goal in goals:
+            chosen[goal].append(search(replace(problem, goal=goal)).layout[0].end)
+        for cut, found in visits.items():
+            point = pieces.point(ratio, cut, number)
+            if point is None and not pieces.over:
+                point = run(problem, ratio, cut, args)
+                if point.others <= QUIET_SHARE:
+                    pieces.keep(point, str(number))
+            if point is None or point.others > QUIET_SHARE:
                 pieces.left += 1
-                continue
-            point = predicted(problem, ratio, cut)
-            point = run_clockwork(point, nodes_of(problem), args) if args.clockwork else run_cut(point, args)
-            say(str(point))
-            if point.others > QUIET_SHARE:
-                pieces.left += 1
-                continue
-            pieces.keep(point)
-        found.append(point)
+            else:
+                found.append(point)
+    points = [mean_point(found) for found in visits.values() if found]
     lost = {}
-    for goal in (Goal(1), Goal(0, 1)) if found and not pieces.left else ():
-        lost[str(goal)] = loss(goal, search(replace(problem, goal=goal)).layout[0].end, found)
-    return found, lost
+    for goal in goals if points and not pieces.left else ():
+        lost[str(goal)] = loss(goal, statistics.mode(chosen[goal]), points)
+    return points, lost
+
+
+def run(problem: Problem, ratio: int, cut: int, args: argparse.Namespace) -> Point:
+    """A cut, predicted and measured."""
+    point = predicted(problem, ratio, cut)
+    point = run_clockwork(point, nodes_of(problem), args) if args.clockwork else run_cut(point, args)
+    say(str(point))
+    return point
 
 
 def nodes_of(problem: Problem) -> tuple[Node, Node]:
@@ -201,8 +218,11 @@ def nodes_of(problem: Problem) -> tuple[Node, Node]:
     return problem.fleet.node("fast"), problem.fleet.node("slow")
 
 
-def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces) -> Problem:
-    """The question of placing the model on two nodes, calibrated unless they are kept."""
+def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces, number: int = 0) -> Problem | None:
+    """The question of placing the model on two nodes, calibrated for the `number`th pass unless they are kept.
+
+    None where there is no time left for that.
+    """
     if args.clockwork:
         nodes = placing_clock.clock_nodes(ratio)
         width = placing_clock.probed() if args.link else LOOPBACK
@@ -211,7 +231,9 @@ def problem_of(ratio: int, model: Model, args: argparse.Namespace, pieces: Piece
     else:
         between, calibrations = LOOPBACK, []
         for core, (name, share) in enumerate(zip(NAMES, (1.0, 1 / ratio), strict=True)):
-            kept = f"{name} 1:{ratio}"
+            kept = f"{name} 1:{ratio} {number}"
+            if pieces.node(kept) is None and pieces.over:
+                return None
             calibrations.append(pieces.node(kept) or calibrated(name, core, share, args))
             pieces.keep(calibrations[-1], kept)
         nodes = calibrations[0], calibrations[1]
@@ -240,8 +262,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--part", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=8)
-    parser.add_argument("--calibrate-s", type=float, default=15.0)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--calibrate-s", type=float, default=12.0)
+    parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--keep", type=Path, help="measurements between pieces of a run")
     parser.add_argument("--pause-s", type=float, default=0.2, help="between prompts, for others on the machine")
     parser.add_argument("--budget-s", type=float, default=3600.0, help="begin no more cuts after so long")
@@ -266,10 +289,7 @@ def main() -> None:
     points: list[Point] = []
     figures = []
     for ratio in map(int, args.ratios.split(",")):
-        if pieces.over and pieces.node(f"slow 1:{ratio}") is None:
-            pieces.left += 1
-            break
-        found, lost = sweep(ratio, problem_of(ratio, model, args, pieces), args, pieces)
+        found, lost = sweep(ratio, model, args, pieces)
         points += found
         errors = {
             "ms a token": [abs(p.decode_error) for p in found],
@@ -287,7 +307,8 @@ def main() -> None:
         ]
     if args.svg and points:
         args.svg.write_text(draw(points))
-    shape = f"prompt {args.prompt} in parts of {args.part}, {args.tokens} tokens, a cut at every {args.step}th layer"
+    load = f"prompt {args.prompt} in parts of {args.part}, {args.tokens} tokens"
+    shape = f"{load}, a cut at every {args.step}th layer, {args.passes} passes"
     setting = f"{Path(model.name).name}, {shape}{f', a link of {args.link}' if args.link else ''}"
     notes = (f"{pieces.left} cuts or more are left to measure",) if pieces.left else ()
     Result("placing", setting, tuple(figures), notes).tell(args, {"points": [asdict(p) for p in points]})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropeway.placement.facts import Node
@@ -17,8 +17,8 @@ from ropeway.placement.inventory import node_from, node_json
 class Point:
     """One cut (after the last layer: rank 0 alone): predicted and measured milliseconds of a token and to the first.
 
-    Measured is the fastest tenth, except for the medians. `stages_ms` are each stage's forward of a token, `parts_ms`
-    those of a whole prompt; `others` is the share of the machine others had.
+    Measured are means without the tenth at either end, as calibrations have them. `stages_ms` are each stage's forward
+    of a token, `parts_ms` those of a whole prompt; `others` is the share of the machine others had.
     """
 
     ratio: int
@@ -32,8 +32,6 @@ class Point:
     parts_ms: tuple[float, ...] = ()
     parts_predicted_ms: tuple[float, ...] = ()
     wire_ms: float = 0.0
-    decode_median_ms: float = 0.0
-    first_median_ms: float = 0.0
     others: float = 0.0
 
     @property
@@ -59,9 +57,25 @@ class Point:
         )
 
 
-def undisturbed(values: Sequence[float]) -> float:
-    """The first decile: what disturbs a machine only adds time."""
-    return statistics.quantiles(values, n=10, method="inclusive")[0] if len(values) > 1 else values[0]
+def mean_point(visits: Sequence[Point]) -> Point:
+    """One cut over all passes."""
+
+    def means(rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
+        return tuple(map(statistics.fmean, zip(*rows, strict=True)))
+
+    return replace(
+        visits[0],
+        decode_ms=statistics.fmean(point.decode_ms for point in visits),
+        decode_measured_ms=statistics.fmean(point.decode_measured_ms for point in visits),
+        first_ms=statistics.fmean(point.first_ms for point in visits),
+        first_measured_ms=statistics.fmean(point.first_measured_ms for point in visits),
+        stages_ms=means(point.stages_ms for point in visits),
+        stages_predicted_ms=means(point.stages_predicted_ms for point in visits),
+        parts_ms=means(point.parts_ms for point in visits),
+        parts_predicted_ms=means(point.parts_predicted_ms for point in visits),
+        wire_ms=statistics.fmean(point.wire_ms for point in visits),
+        others=max(point.others for point in visits),
+    )
 
 
 class Pieces:
@@ -70,9 +84,9 @@ class Pieces:
     def __init__(self, file: Path | None, budget_s: float) -> None:
         self._file = file
         self._ends = time.monotonic() + budget_s
-        value = json.loads(file.read_text()) if file is not None and file.exists() else {"nodes": {}, "points": []}
+        value = json.loads(file.read_text()) if file is not None and file.exists() else {"nodes": {}, "points": {}}
         self._nodes: dict[str, Node] = {name: node_from(node) for name, node in value["nodes"].items()}
-        self._points = {(p["ratio"], p["cut"]): Point(**p) for p in value["points"]}
+        self._points: dict[str, Point] = {name: Point(**point) for name, point in value["points"].items()}
         self.left = 0
         """Cuts that there was no time for."""
 
@@ -85,17 +99,17 @@ class Pieces:
         """A node that is calibrated already."""
         return self._nodes.get(name)
 
-    def point(self, ratio: int, cut: int) -> Point | None:
-        """A cut that is measured already."""
-        return self._points.get((ratio, cut))
+    def point(self, ratio: int, cut: int, number: int) -> Point | None:
+        """A cut that is measured already in this pass."""
+        return self._points.get(f"1:{ratio} {cut} {number}")
 
     def keep(self, what: Node | Point, name: str = "") -> None:
-        """Remember a node under `name`, or a point."""
+        """Remember a node under `name`, or a point as of the pass `name`."""
         if isinstance(what, Node):
             self._nodes[name] = what
         else:
-            self._points[what.ratio, what.cut] = what
+            self._points[f"1:{what.ratio} {what.cut} {name}"] = what
         if self._file is not None:
             nodes = {name: node_json(node) for name, node in self._nodes.items()}
-            points = [asdict(point) for point in self._points.values()]
+            points = {name: asdict(point) for name, point in self._points.items()}
             self._file.write_text(json.dumps({"nodes": nodes, "points": points}, indent=1))

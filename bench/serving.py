@@ -1,6 +1,6 @@
 """What serving many costs one: 8 streams against one, and a running stream while a long prompt enters.
 
-    python bench/serving.py [--model demo] [--stages 2 | --cuts 12] [--streams 8] [--prompt-tokens 2000] [--part 128]
+    python bench/serving.py [--model demo] [--stages 2] [--cuts place] [--streams 8] [--prompt-tokens 2000] [--part 128]
                             [--json]
 
 Through the scheduler and the loop that `ropeway serve` runs, on a ring of processes here, one core and one thread a
@@ -14,7 +14,7 @@ import argparse
 import statistics
 import time
 
-from harness import Window, pin_ring, window
+from harness import CUTS_HELP, Window, cut, pin_ring, window
 from results import Figure, Result
 from ropeway.cli.session import place_local
 from ropeway.launch.placement import Options
@@ -90,15 +90,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--stages", type=int, default=2)
-    parser.add_argument("--cuts", help="like 12; without it every stage gets as many layers, and rank 0 the head too")
+    parser.add_argument("--cuts", default="", help=CUTS_HELP)
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=2000)
     parser.add_argument("--part", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    cuts = tuple(map(int, args.cuts.split(","))) if args.cuts else None
-    options = Options(args.model, args.stages, cuts=cuts, threads=1, context=4096, parallel=args.streams)
+    options = Options(args.model, args.stages, threads=1, context=4096, parallel=args.streams)
+    options = cut(options, args.cuts, "throughput")
     placement = place_local(options, None, None)
     one: list[float] = []
     many: list[float] = []

@@ -1,6 +1,6 @@
 """Many streams: tokens a second of two stages with one and with two rounds under way, against one process on one core.
 
-    python bench/throughput.py [--model demo] [--cuts 11] [--streams 8] [--depth 128] [--blocks 12] [--json]
+    python bench/throughput.py [--model demo] [--cuts place] [--streams 8] [--depth 128] [--blocks 12] [--json]
 
 One core and one thread a stage, and one for the whole model, which decodes the same streams in one batch. In turn, in
 one run. Aim with two groups on two stages: 1.95 times the whole, limit 1.8. Rank 0 has the head too, a fifth of what
@@ -13,7 +13,8 @@ import argparse
 import statistics
 import time
 
-from harness import Pairs, pin_ring, window
+from harness import CUTS_HELP, Pairs, cut, pin_ring, window
+from replay import least_ns
 from results import Figure, Result
 from ropeway.cli.session import place_local
 from ropeway.engines.base import Span
@@ -51,6 +52,20 @@ def overlap_in(loop: Loop, stages: int, since_ns: int) -> Overlap | None:
     loop.collect()
     rounds = [one for one in loop.records if one.launched_ns >= since_ns and 0 < one.landed_ns <= until_ns]
     return overlap(rounds, stages, since_ns)
+
+
+def own_share(loop: Loop, stages: int, groups: int, since_ns: int) -> float | None:
+    """Of the time since then, the share that the same forwards would have taken in a ring that costs nothing."""
+    rounds = [
+        one
+        for one in loop.records
+        if one.launched_ns >= since_ns and one.landed_ns and one.parts == 1 and len(one.dones) == stages - 1
+    ]
+    if len(rounds) <= groups:
+        return None
+    first = rounds[:groups]  # they had the rounds before them in their way
+    least = least_ns(rounds, stages, groups) - least_ns(first, stages, groups)
+    return least / (rounds[-1].landed_ns - first[-1].landed_ns)
 
 
 def start(loop: Loop, streams: int, depth: int, tokens: int) -> None:
@@ -91,7 +106,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--cuts", default="", help="first layer of each later stage; even unless given")
+    parser.add_argument("--cuts", default="", help=CUTS_HELP)
     parser.add_argument("--stages", type=int, default=2, help="where no cuts are given")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--depth", type=int, default=128)
@@ -99,12 +114,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     tokens = (args.blocks + 6) * STEPS
-    cuts = tuple(int(cut) for cut in args.cuts.split(",")) if args.cuts else None
     context = args.depth + tokens + 64
-    options = Options(args.model, args.stages, cuts, threads=1, chunk=128, context=context, parallel=args.streams)
-    placement = place_local(options, None, None)
+    options = Options(args.model, args.stages, threads=1, chunk=128, context=context, parallel=args.streams)
+    placement = place_local(cut(options, args.cuts, "throughput"), None, None)
     stages = placement.layout.world
     overlaps: list[Overlap] = []
+    shares: list[float] = []
     found: dict[int, Pairs] = {}
     gaps: dict[int, list[float]] = {}
     for groups in (1, stages):
@@ -120,6 +135,7 @@ def main() -> None:
                 with window(pids) as split_window:
                     rate, gap = decode_split(loop, args.streams)
                 worked = overlap_in(loop, stages, began_ns)
+                share = own_share(loop, stages, groups, began_ns)
                 with window(pids) as whole_window:
                     alone = whole.decode()
                 if block >= 0:
@@ -127,6 +143,7 @@ def main() -> None:
                     gaps[groups].append(gap)
                     if groups == stages and split_window.quiet and worked is not None:
                         overlaps.append(worked)
+                        shares += [] if share is None else [share]
             whole.whole.close()
     one, many = found[1], found[stages]
     two = stages == 2
@@ -149,6 +166,7 @@ def main() -> None:
             "stages that could work at once, by this cut", "", [w.possible for w in overlaps], ideal=float(stages)
         ),
         Figure.of("stages that did", "", [w.at_work for w in overlaps], ideal=float(stages)),
+        Figure.of("a ring that costs nothing, same forwards: its time by ours", "times", shares, ideal=1.0),
     )
     thrown = one.thrown + many.thrown
     notes = (f"{len(one.a)} and {len(many.a)} pairs counted, {thrown} thrown away because others were busy",)

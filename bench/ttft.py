@@ -1,6 +1,7 @@
 """Time to the first token of a long prompt: parts overlapping over the stages against one process on one core.
 
-    python bench/ttft.py [--model demo] [--stages 2] [--tokens 4096] [--part 512] [--repeats 3] [--link 1gbit] [--json]
+    python bench/ttft.py [--model demo] [--stages 2] [--cuts place] [--tokens 4096] [--part 512] [--repeats 3]
+                         [--link 1gbit] [--json]
 
 One core and one thread a stage, and one for the whole model, which reads the prompt in the same parts. In turn, in one
 run. The ideal for n equal parts on s stages is n * s / (n + s - 1). Aim on two stages: 1.75, limit 1.6. With `--link`
@@ -14,7 +15,7 @@ import os
 import time
 
 import link
-from harness import Pairs, pin_ring, window
+from harness import CUTS_HELP, Pairs, cut, pin_ring, window
 from results import Figure, Result
 from ropeway.cli.session import place_local
 from ropeway.engines.base import Span
@@ -67,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--cuts", default="", help=CUTS_HELP)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--part", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=3)
@@ -75,7 +77,7 @@ def main() -> None:
     args = parser.parse_args()
     link.inside(args.link)
     options = Options(args.model, args.stages, threads=1, chunk=args.part, context=args.tokens + 64)
-    placement = place_local(options, None, None)
+    placement = place_local(cut(options, args.cuts, "prompt"), None, None)
     prompt = tuple(5 + 7 * i % 1000 for i in range(args.tokens))
     pairs, overlaps = Pairs(), []
     with open_local(placement) as rank0:
@@ -114,7 +116,8 @@ def main() -> None:
     if args.link:
         crossing_ms = args.part * row_bytes * 8 / link.bits_per_s(args.link) * 1e3
         notes.append(f"a part of {args.part} rows is {args.part * row_bytes:,} bytes: {crossing_ms:.2f} ms on the link")
-    setting = f"{args.model}, {args.tokens} prompt tokens in {parts} parts, {args.stages} stages, a core each{wire}"
+    layers = ", ".join(f"{first}..{end}" for first, end in placement.layout.ranges)
+    setting = f"{args.model}, {args.tokens} prompt tokens in {parts} parts, layers {layers}, a core a stage{wire}"
     Result("ttft", setting, figures, tuple(notes)).tell(args, {"parts": parts, "link": args.link})
 
 

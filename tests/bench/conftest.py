@@ -9,7 +9,7 @@ from pathlib import Path
 
 BENCH = Path(__file__).parents[2] / "bench"
 
-for name in ("harness", "results", "svg", "plots", "tables", "link", "suite"):
+for name in ("harness", "results", "svg", "plots", "tables", "link", "replay", "suite"):
     spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

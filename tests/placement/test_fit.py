@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 
 from ropeway.placement.facts import Cost, Layer, Model
-from ropeway.placement.fit import STAGE, Condition, Sample, fit_costs, spread, through, widest_spread
+from ropeway.placement.fit import (
+    STAGE,
+    Condition,
+    Sample,
+    fit_costs,
+    mean_of_most,
+    spread,
+    through,
+    usual,
+    widest_spread,
+)
 from ropeway.placement.ranges import kinds_apart, kinds_in, ranges_to_time
 
 TRUE = {STAGE: Cost(0.3, 0.01), "attention": Cost(0.5, 0.02, 0.0004), "linear": Cost(0.4, 0.05)}
@@ -105,3 +115,17 @@ def test_a_large_model_is_timed_on_few_layers() -> None:
     found = ranges_to_time(model("a" * 60, nbytes=600_000_000))
     assert max(end for _, end in found) <= 3
     assert ranges_to_time(model("a")) == [(0, 1)]
+
+
+def test_a_steady_machine_is_as_fast_as_usual_and_a_wavering_one_is_not() -> None:
+    calm = samples([{"attention": 7}, {"attention": 15}], times=20)
+    assert usual(calm) == pytest.approx(1.0)
+    # Every other batch takes half as long again: on average a quarter more.
+    wavering = [replace(s, ms=s.ms * (1.5 if n % 2 else 1.0)) for n, s in enumerate(calm)]
+    assert usual(wavering) == pytest.approx(1.25, rel=0.02)
+    assert usual([]) == 1.0
+
+
+def test_a_hitch_does_not_count_as_usual() -> None:
+    assert mean_of_most([1.0] * 19 + [500.0]) == 1.0
+    assert mean_of_most([4.0, 2.0]) == 3.0

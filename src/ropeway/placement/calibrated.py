@@ -16,6 +16,8 @@ from ropeway.placement.inventory import node_from, node_json
 from ropeway.placement.machine import Machine
 
 KEPT: Final = "calibrations"
+MEASURED: Final = 2
+"""Counts up where calibrations come to mean something else (2: what batches usually take)."""
 PACKAGES: Final = {"llamacpp": "xllamacpp", "torch": "torch", "mlx": "mlx", "tinygrad": "tinygrad"}
 """The package whose version is an engine's."""
 
@@ -70,6 +72,7 @@ def key(identity: str, machine: Machine, settings: Settings) -> str:
     """32 hex digits that change with the checkpoint, the engine and its version, the device, and what is timed."""
     value = {
         **asdict(replace(settings, limit_s=0.0)),
+        "measured": MEASURED,
         "checkpoint": identity,
         "version": engine_version(settings.engine),
         "processor": machine.processor,

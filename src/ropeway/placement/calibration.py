@@ -20,7 +20,7 @@ from ropeway.engines.base import Engine, EngineConfig, Span
 from ropeway.engines.registry import make_engine
 from ropeway.engines.rows import from_f32
 from ropeway.placement.facts import KV_SHARE, Costs, Model, Node
-from ropeway.placement.fit import STAGE, Condition, Sample, fit_costs, through, widest_spread
+from ropeway.placement.fit import STAGE, Condition, Sample, fit_costs, through, usual, widest_spread
 from ropeway.placement.machine import limit_of, resident_bytes, watch_others
 from ropeway.placement.ranges import kinds_apart, kinds_in, ranges_to_time
 
@@ -271,14 +271,16 @@ def _fill(runner: _Runner, slot: int, rows: int, part: int) -> None:
 
 
 def _node(name: str, timed: Timed, settings: Settings, limit_bytes: int, backend: str) -> Node:
-    decode, prompt = fit_costs(timed.decode), fit_costs(timed.prompt)
+    step, part = usual(timed.decode), usual(timed.prompt)
+    decode = {kind: cost.times(step) for kind, cost in fit_costs(timed.decode).items()}
+    prompt = {kind: cost.times(part) for kind, cost in fit_costs(timed.prompt).items()}
     return Node(
         name=name,
         limit_bytes=limit_bytes,
         layers={kind: Costs(cost, prompt[kind]) for kind, cost in decode.items() if kind != STAGE},
         stage=Costs(decode[STAGE], prompt[STAGE]),
-        embed=through(timed.embed),
-        head=through(timed.head),
+        embed=through(timed.embed).times(step),
+        head=through(timed.head).times(step),
         backend=backend,
         engine=settings.engine,
         spare_layers=SPARE_LAYERS.get(settings.engine, 0),

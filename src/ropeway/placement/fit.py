@@ -2,7 +2,8 @@
 
 Stages of several ranges are timed under the same conditions. A condition's times are a stage's own part and so much for
 each layer of each kind, which least squares takes apart; three conditions then give a cost's three numbers. Of the
-times of one condition the lower quartile counts: what disturbs a machine only ever adds time, and rarely to all alike.
+times of one condition the lower quartile counts there: what disturbs a machine only ever adds time, and rarely to all
+alike. What a batch usually takes by that is one factor for all (`usual`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,19 @@ def spread(values: Sequence[float]) -> float:
 def undisturbed(values: Sequence[float]) -> float:
     """The lower quartile; the least of fewer than four values."""
     return min(values) if len(values) < 4 else quantiles(values, n=4)[0]
+
+
+def mean_of_most(values: Sequence[float]) -> float:
+    """The mean without the tenth at either end: what adds up over many batches, a hitch left aside."""
+    ordered = sorted(values)
+    most = ordered[len(ordered) // 10 : len(ordered) - len(ordered) // 10]
+    return sum(most) / len(most)
+
+
+def usual(samples: Sequence[Sample]) -> float:
+    """What batches take on average by what they take undisturbed: 1 on a machine that never wavers."""
+    found = [ms / undisturbed(values) for values in _by_stage(samples).values() for ms in values]
+    return max(1.0, mean_of_most(found)) if found else 1.0
 
 
 def widest_spread(samples: Sequence[Sample]) -> float:
