@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import pytest
 
-from ropeway.checkpoints.cache import cache_directory, cached_file, locked, resumed_file
+from ropeway.checkpoints.cache import cache_directory, cached_file, exact_file, locked, resumed_file
 from ropeway.checkpoints.errors import CheckpointError
 
 CONTENT = b"0123456789"
@@ -68,6 +68,24 @@ def test_a_file_is_written_once(tmp_path: Path) -> None:
     assert cached_file(path, len(CONTENT), never) == path
     assert path.read_bytes() == CONTENT
     assert left(path.parent) == ["file"]
+
+
+def test_other_bytes_of_the_same_size_are_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "note"
+    assert exact_file(path, b"old").read_bytes() == b"old"
+    kept = path.stat().st_ino
+    assert exact_file(path, b"old").stat().st_ino == kept
+
+    def dies(_descriptor: int) -> None:
+        assert path.read_bytes() == b"old"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", dies)
+        with pytest.raises(KeyboardInterrupt):
+            exact_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert exact_file(path, b"new").read_bytes() == b"new"
 
 
 def test_what_a_killed_writer_left_is_overwritten(tmp_path: Path) -> None:

@@ -53,6 +53,26 @@ def cached_file(path: Path, nbytes: int, write: Callable[[BinaryIO], None]) -> P
     return path
 
 
+def exact_file(path: Path, data: bytes) -> Path:
+    """`path` with these bytes and no others: what it had before is replaced in one step, never missing in between.
+
+    Raises CheckpointError when it cannot be stored.
+    """
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+
+    def there() -> bool:
+        return _complete(path, len(data)) and path.read_bytes() == data
+
+    if there():
+        return path
+    with storing(path, len(data)), locked(path):
+        if not there():
+            _write(path, write)
+    return path
+
+
 def resumed_file(path: Path, nbytes: int, go_on: Callable[[FileIO], None], wait_s: float = FETCH_WAIT_S) -> Path:
     """`path`, completed by `go_on` unless it is there with `nbytes` bytes already.
 

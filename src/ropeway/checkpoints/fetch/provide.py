@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from ropeway.checkpoints.budget import cache_limit, check_disk, make_room, touch
-from ropeway.checkpoints.cache import PART, cache_directory, cached_file, resumed_file, storing
+from ropeway.checkpoints.cache import PART, cache_directory, exact_file, resumed_file
 from ropeway.checkpoints.errors import CheckpointError
 from ropeway.checkpoints.families import EMBEDDINGS, layer_count
 from ropeway.checkpoints.fetch import gguf_parts, safetensors_parts
@@ -200,11 +200,7 @@ class Fetch:
             name: HeldFile(recipe.nbytes, self._facts(name).tag, recipe.copied()) for name, recipe in recipes.items()
         }
         raw = Origin(self.offer.key, self.offer.text, files).encode()
-        path = self._form(form) / NOTE
-        with storing(path, len(raw)):
-            if not (path.exists() and path.read_bytes() == raw):
-                path.unlink(missing_ok=True)
-        cached_file(path, len(raw), lambda file: _write(file.write, raw))
+        exact_file(self._form(form) / NOTE, raw)
 
     def _make(self, jobs: Sequence[_Job]) -> None:
         """Complete files of the cache, once it is sure that the disk and the cache's limit hold them all."""
@@ -254,10 +250,6 @@ class Fetch:
 
     def _form(self, form: str) -> Path:
         return self.cache / FETCHED / self.offer.key[:32] / form
-
-
-def _write(write: Callable[[bytes], int], raw: bytes) -> None:
-    write(raw)
 
 
 def _have(path: Path, recipe: Recipe) -> int:
