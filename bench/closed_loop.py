@@ -1,6 +1,6 @@
 """A ring whose second machine has become slow: what `place --from` proposes, and what its cuts bring.
 
-    python bench/closed_loop.py [--share 0.4] [--streams 4] [--tokens 48] [--repeats 3] [--json]
+    python bench/closed_loop.py [--share 0.4] [--streams 4] [--tokens 160] [--repeats 3] [--json]
 
 Two ranks on this machine, a core and a thread each, placed for throughput from one calibration as two equal nodes. Then
 rank 1 may use only a share of its core (limiter.py), streams are decoded, and `ropeway place --from URL` is asked. The
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--model", default="demo")
     parser.add_argument("--share", type=float, default=0.4, help="of its core that rank 1 has once the ring is placed")
     parser.add_argument("--streams", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 """Predicted against measured, over cuts of the demo model on two unlike nodes that this machine plays.
 
-    python bench/placing.py [--ratios 1,2,4] [--step 2] [--passes 5] [--tokens 24] [--prompt 128] [--part 32]
+    python bench/placing.py [--ratios 1,2,4] [--step 3] [--passes 5] [--tokens 24] [--prompt 128] [--part 32]
     python bench/placing.py --keep FILE --budget-s 200     # in pieces: again and again, until no cut is left
     python bench/placing.py --clockwork [--link 100mbit]
     python bench/placing.py --search
@@ -8,7 +8,7 @@
 Rank 0 has one core and one thread, rank 1 another core, of which it may use only 1/ratio (limiter.py). Each is
 calibrated as it will run (`ropeway calibrate`, limited the same way), the search predicts every cut, and every cut
 runs, one after the other and then all again (`--passes`), as a machine may waver for minutes: each pass calibrates anew
-and predicts from that. Predicted and measured are the means over all passes, and in a pass means without the tenth at
+and predicts from that. Predicted and measured are medians over all passes, and in a pass means without the tenth at
 either end, as calibrations have them. Aims: predictions within 5 %, limit 10 %; the chosen cut within 3 % of the best
 that was measured. Cuts in whose run others had the machine are left out (harness.py); with real-time priority
 (`chrt -r 5`) they are kept off (quiet.py).
@@ -258,7 +258,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--ratios", default="1,2,4")
-    parser.add_argument("--step", type=int, default=2)
+    parser.add_argument("--step", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--part", type=int, default=32)
@@ -296,6 +296,8 @@ def main() -> None:
             "first token": [abs(p.first_error) for p in found],
         }
         figures += [
+            Figure.of(f"1 to {ratio}: spread of a cut's own token", "", [p.decode_spread for p in found], more=False),
+            Figure.of(f"1 to {ratio}: spread of its first token", "", [p.first_spread for p in found], more=False),
             *(
                 Figure.of(f"1 to {ratio}: error of {what}", "", values, aim=0.05, limit=0.10, more=False)
                 for what, values in errors.items()

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropeway.placement.facts import Node
+from ropeway.placement.fit import spread
 from ropeway.placement.inventory import node_from, node_json
 
 
@@ -32,6 +33,9 @@ class Point:
     parts_ms: tuple[float, ...] = ()
     parts_predicted_ms: tuple[float, ...] = ()
     wire_ms: float = 0.0
+    decode_spread: float = 0.0
+    first_spread: float = 0.0
+    """How far this cut's own measurements lie apart over the passes (interquartile, by the median)."""
     others: float = 0.0
 
     @property
@@ -58,22 +62,24 @@ class Point:
 
 
 def mean_point(visits: Sequence[Point]) -> Point:
-    """One cut over all passes."""
+    """One cut over all passes: medians."""
 
     def means(rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
-        return tuple(map(statistics.fmean, zip(*rows, strict=True)))
+        return tuple(map(statistics.median, zip(*rows, strict=True)))
 
     return replace(
         visits[0],
-        decode_ms=statistics.fmean(point.decode_ms for point in visits),
-        decode_measured_ms=statistics.fmean(point.decode_measured_ms for point in visits),
-        first_ms=statistics.fmean(point.first_ms for point in visits),
-        first_measured_ms=statistics.fmean(point.first_measured_ms for point in visits),
+        decode_ms=statistics.median(point.decode_ms for point in visits),
+        decode_measured_ms=statistics.median(point.decode_measured_ms for point in visits),
+        first_ms=statistics.median(point.first_ms for point in visits),
+        first_measured_ms=statistics.median(point.first_measured_ms for point in visits),
         stages_ms=means(point.stages_ms for point in visits),
         stages_predicted_ms=means(point.stages_predicted_ms for point in visits),
         parts_ms=means(point.parts_ms for point in visits),
         parts_predicted_ms=means(point.parts_predicted_ms for point in visits),
-        wire_ms=statistics.fmean(point.wire_ms for point in visits),
+        wire_ms=statistics.median(point.wire_ms for point in visits),
+        decode_spread=spread([point.decode_measured_ms for point in visits]),
+        first_spread=spread([point.first_measured_ms for point in visits]),
         others=max(point.others for point in visits),
     )
 

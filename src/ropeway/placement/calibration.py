@@ -220,8 +220,11 @@ def _cycle(runner: _Runner, kinds: dict[str, int], settings: Settings, timed: Ti
     """Every condition once (a decode step `steps` times) on one stage."""
     short, deep, part, steps = settings.short, settings.deep, settings.part, settings.steps
 
-    def prompt(first: int, rows: int) -> None:
-        timed.prompt.append(Sample(kinds, Condition(rows, first + (rows + 1) / 2), runner.run((0, rows))))
+    def prompt(slot: int, first: int, end: int) -> None:
+        """Rows first..end of a slot, part by part; every part is timed, as it has to be run anyway."""
+        for at in range(first, end, part):
+            rows = min(part, end - at)
+            timed.prompt.append(Sample(kinds, Condition(rows, at + (rows + 1) / 2), runner.run((slot, rows))))
 
     def decode(slots: int, depth: int) -> None:
         batch = [(slot, 1) for slot in range(slots)]
@@ -229,22 +232,16 @@ def _cycle(runner: _Runner, kinds: dict[str, int], settings: Settings, timed: Ti
             timed.decode.append(Sample(kinds, Condition(slots, depth), runner.run(*batch)))
 
     few = max(1, part // 4)
-    prompt(0, few)
+    prompt(0, 0, few)
     runner.release()
     for slot in range(settings.streams):
-        _fill(runner, slot, short, part)
+        prompt(slot, 0, short)
     decode(1, short)
     timed.rested += _rested(runner, timed.decode[-1].ms, steps)
     if settings.streams > 1:
         decode(settings.streams, short)
     runner.release()
-    prompt(0, part)
-    at = part
-    while at + 2 * part <= deep:
-        runner.run((0, part))
-        at += part
-    prompt(at, part)
-    _fill(runner, 0, deep - at - part, part)
+    prompt(0, 0, deep)
     decode(1, deep)
     runner.release()
     if ends:
@@ -262,12 +259,6 @@ def _rested(runner: _Runner, rest_ms: float, steps: int) -> list[float]:
         rested = runner.run((0, 1))
         found.append(rested / runner.run((0, 1)))
     return found
-
-
-def _fill(runner: _Runner, slot: int, rows: int, part: int) -> None:
-    while rows > 0:
-        runner.run((slot, min(rows, part)))
-        rows -= part
 
 
 def _node(name: str, timed: Timed, settings: Settings, limit_bytes: int, backend: str) -> Node:
