@@ -44,7 +44,7 @@ _SHORT_PROMPT: Final = ("--tokens", "128", "--part", "32", "--repeats", "1")
 _FEW_STREAMS: Final = ("--blocks", "1", "--depth", "8", "--streams", "2")
 _SHORT_ENTRY: Final = ("--repeats", "1", "--streams", "2", "--prompt-tokens", "64", "--part", "32")
 _SHORT_REPLY: Final = ("--repeats", "1", "--only", "prose")
-_ONE_CUT: Final = ("--ratios", "1", "--step", "15", "--tokens", "8", "--prompt", "256", "--calibrate-s", "1")
+_ONE_CUT: Final = ("--ratios", "1", "--step", "15", "--passes", "1", "--tokens", "8", "--calibrate-s", "1")
 RUNS: Final = (
     Run("wire", "wire", (), ("--repeats", "4")),
     Run("split tax", "split_tax", (), ("--blocks", "2", "--depth", "32")),
@@ -52,6 +52,7 @@ RUNS: Final = (
     Run("ttft", "ttft", (), _SHORT_PROMPT),
     Run("ttft, 16 parts", "ttft", ("--part", "256"), _SHORT_PROMPT),
     Run("ttft, 1 Gbit/s", "ttft", ("--link", "1gbit"), _SHORT_PROMPT),
+    Run("ttft, 1 Gbit/s, 16 parts", "ttft", ("--part", "256", "--link", "1gbit"), _SHORT_PROMPT),
     Run("ttft, 10 Gbit/s", "ttft", ("--link", "10gbit"), _SHORT_PROMPT),
     Run("throughput", "throughput", ("--streams", "16", "--cuts", "place"), _FEW_STREAMS),
     Run("throughput, 8 streams", "throughput", ("--cuts", "place"), _FEW_STREAMS),
@@ -60,8 +61,9 @@ RUNS: Final = (
     Run("drafting, 25 ms", "drafting", ("--one-way-ms", "25"), _SHORT_REPLY),
     Run("drafting, 5 ms", "drafting", ("--one-way-ms", "5"), _SHORT_REPLY),
     Run("four stages", "four_stages", (), ("--repeats", "1", "--part", "32", "--parts", "4", "--width", "256")),
-    Run("placing", "placing", ("--ratios", "2", "--step", "3"), _ONE_CUT),
-    Run("placing, clockwork", "placing", ("--clockwork", "--step", "3"), _ONE_CUT),
+    Run("placing", "placing", ("--ratios", "1,2,4"), _ONE_CUT),
+    Run("placing, clockwork", "placing", ("--clockwork", "--passes", "1"), _ONE_CUT),
+    Run("closed loop", "closed_loop", (), ("--tokens", "16", "--repeats", "1")),
     Run("placing, searches", "placing", ("--search",), ()),
 )
 

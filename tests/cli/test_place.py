@@ -204,6 +204,34 @@ def test_a_running_ring_is_told_a_better_cut(model: str, nodes: str, server: tup
     assert "has not decoded enough" in told("place", model, "--nodes", nodes, "--from", url, expect=2)
 
 
+def test_a_drafter_is_charged_to_rank_0_and_its_guesses_fit_into_the_wait(model: str, nodes: str) -> None:
+    halves = ("--pin", "fast=0..3", "--pin", "slow=3..6")
+    draft = ("--draft", f"model:{model}")
+    plain = told_json("place", model, "--nodes", nodes, *halves)
+    drafted = told_json("place", model, "--nodes", nodes, *halves, *draft)
+    more = [b["memory_bytes"] - a["memory_bytes"] for a, b in zip(plain["stages"], drafted["stages"], strict=True)]
+    # weights of all six layers with both ends, and keys and values of 4,096 positions
+    assert more[0] > 0
+    assert more[1] == 0
+    assert (drafted["drafter_ms"], drafted["guesses"]) == (0.0, 0)
+    Path(nodes).write_text(NODES.replace('name = "fast"', 'name = "fast"\ndrafter_ms = 2.5'))
+    # Rank 0 waits for three layers of 4 ms and two hops of 0.1 ms: four guesses of 2.5 ms and no fifth.
+    again = told_json("place", model, "--nodes", nodes, *halves, *draft)
+    assert (again["drafter_ms"], again["guesses"]) == (2.5, 4)
+    assert "4 fit in" in told("place", model, "--nodes", nodes, *halves, *draft)
+    assert told_json("place", model, "--nodes", nodes, "--draft", "ngram")["guesses"] == 0
+    assert "not none, ngram" in told("place", model, "--nodes", nodes, "--draft", "little", expect=2)
+
+
+def test_a_drafter_that_does_not_fit_beside_rank_0(model: str, nodes: str) -> None:
+    stages = told_json("place", model, "--nodes", nodes, "--first", "fast", "--pin", "fast=0..6")["stages"]
+    tight = (stages[0]["memory_bytes"] + 1000) / 1e9
+    Path(nodes).write_text(NODES.replace("limit_gb = 8", f"limit_gb = {tight:.9f}", 1))
+    assert told_json("place", model, "--nodes", nodes)["stages"][0]["node"] == "fast"
+    drafted = told_json("place", model, "--nodes", nodes, "--draft", f"model:{model}")
+    assert drafted["stages"][0]["node"] == "slow"
+
+
 def test_facts(nodes: str) -> None:
     value = told_json("facts", "--quick")
     assert 0 < value["limit_bytes"] < value["memory_bytes"]
@@ -225,6 +253,10 @@ def test_a_calibration_is_kept_and_can_be_placed_with(model: str, nodes: str, tm
     assert again["layers"] == first["layers"]
     assert told_json(*args, "--streams", "2")["fresh"]
     assert "a layer (attention)" in told(*args)
+    drafted = ("--draft", f"model:{model}")
+    assert first["drafter_ms"] == 0
+    assert told_json(*args, *drafted)["drafter_ms"] > 0
+    assert "ms a guess" in told(*args, *drafted)
     (tmp_path / "one.toml").write_text('[[node]]\nfile = "here.json"\n')
     value = told_json("place", model, "--nodes", str(tmp_path / "one.toml"), "--context", "256")
     assert value["decode_ms"] > 0

@@ -13,6 +13,8 @@ from ropeway.checkpoints.checkpoint import format_of, open_checkpoint, resolve_c
 from ropeway.cli import flags
 from ropeway.cli.place_picture import size
 from ropeway.engines.registry import DEFAULT
+from ropeway.launch.drafter_facts import drafter_ms
+from ropeway.launch.drafting import DraftOptions
 from ropeway.launch.placing import calibrated_here
 from ropeway.placement.calibrated import Kept
 from ropeway.placement.calibration import LIMIT_S, Settings
@@ -32,6 +34,7 @@ def calibrate(
     limit_gb: Annotated[
         float, typer.Option("--limit-gb", min=0, help="What a model may use here (gpu_limit); 0: all but the floor.")
     ] = 0.0,
+    draft: flags.Draft = "none",
     shared: Annotated[
         bool, typer.Option("--shared", help="Other stages run on this machine too: its caches are theirs as well.")
     ] = False,
@@ -57,6 +60,8 @@ def calibrate(
         machine = machine_facts(bandwidth=False)
         found = calibrated_here(model, name, settings, again=again, machine=machine)
         node = found.calibration.node
+        if drafted := drafter_ms(DraftOptions.parse(draft), threads, gpu_layers):
+            node = replace(node, drafter_ms=drafted)
         if limit_gb:
             node = replace(node, limit_bytes=round(limit_gb * 1e9))
         about = {"processor": machine.processor, "cores": machine.cores, "seconds": round(found.calibration.seconds, 1)}
@@ -67,6 +72,8 @@ def calibrate(
             typer.echo(json.dumps(value | {"fresh": found.fresh, "doubts": found.calibration.doubts}))
             return
         _print(found)
+        if drafted:
+            typer.echo(f"the drafter: {drafted:.3f} ms a guess")
 
 
 def _print(found: Kept) -> None:

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from ropeway.cli import flags
 from ropeway.cli.place_picture import others, picture, svg
+from ropeway.launch.drafter_facts import drafter_bytes
+from ropeway.launch.drafting import DraftOptions
 from ropeway.launch.placing import Ask, Planned, open_inventory, planned, problem_for
 from ropeway.launch.ring_state import running_layout
 from ropeway.placement.cost import Price
@@ -33,6 +35,7 @@ def place(
     depth: Annotated[int, typer.Option("--depth", min=0, help="Positions decode is predicted at; 0: the prompt.")] = 0,
     kv: Annotated[str, typer.Option("--kv", metavar="f16|q8_0|q4_0", help="Type of keys and values.")] = "f16",
     sampler: flags.Sampler = SamplerAt.FIRST,
+    draft: flags.Draft = "none",
     first: Annotated[str, typer.Option("--first", metavar="NODE", help="Rank 0 must be this node.")] = "",
     pin: Annotated[
         list[str] | None, typer.Option("--pin", metavar="NODE=A..B", help="This node must hold exactly these layers.")
@@ -50,7 +53,8 @@ def place(
 ) -> None:
     """Search every choice of nodes, order and cuts for the fastest that fits."""
     with flags.people():
-        wanted = Wanted(context, parallel, min(prompt, context), part, depth, kv, sampler)
+        drafter = drafter_bytes(DraftOptions.parse(draft), context, parallel)
+        wanted = Wanted(context, parallel, min(prompt, context), part, depth, kv, sampler, drafter)
         pins = Pins(first, (), _pinned(pin or []), frozenset(without or []))
         ask = Ask(Goal.parse(goal), pins)
         inventory = open_inventory(nodes)
@@ -92,6 +96,12 @@ def _notes(console: Console, plan: Planned, before: Price | None) -> None:
         console.print(f"{', '.join(idle)} would not make it faster: left out")
     if doubtful := [node.name for node in nodes if node.spread > 0.1]:
         console.print(f"calibrated while busy (spread over 10 %), so the prediction is a guess: {', '.join(doubtful)}")
+    if price_of_guess := plan.price.drafter_ms:
+        wait = plan.price.decode_ms - plan.price.stages[0].decode_ms
+        console.print(
+            f"the drafter takes {price_of_guess:.2f} ms a guess on rank 0, which waits {wait:.2f} ms a token: "
+            f"{plan.price.guesses} fit in"
+        )
     if before is not None:
         gain = 1 - plan.price.cost / before.cost if before.cost else 0.0
         console.print(f"against {before.decode_ms:.2f} ms a token and {before.first_token_ms:,.0f} ms: {gain:+.1%}")
@@ -171,5 +181,7 @@ def price_json(price: Price) -> dict[str, object]:
         "decode_ms": price.decode_ms,
         "tokens_per_s": price.tokens_per_s,
         "cost": price.cost,
+        "drafter_ms": price.drafter_ms,
+        "guesses": price.guesses,
         "fits": price.fits,
     }

@@ -91,9 +91,9 @@ def run(
             worker_cmd,
         )
         plan = None
-        if place:
-            options, plan = place_options(options, place, goal, ring.split(",") if ring else ())
         drafts = DraftOptions.parse(draft, batch=draft_batch)
+        if place:
+            options, plan = place_options(options, place, goal, ring.split(",") if ring else (), drafts)
         traced = TraceFile(trace)
         with (
             open_rank0(options, interruption, ring, key, listen) as rank0,

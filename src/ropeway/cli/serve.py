@@ -166,14 +166,14 @@ def serve(
             serve_on_ray(options, ray, listener, host, keys=keys, names=names, drain_s=drain)
             return
         plan = None
+        drafts = DraftOptions.parse(draft, batch=draft_batch)
         if place:
-            options, plan = place_options(options, place, goal, ring.split(",") if ring else ())
+            options, plan = place_options(options, place, goal, ring.split(",") if ring else (), drafts)
         over = _over_cluster(options, home) if cluster else None
         if over is None:
             placement, bring_up = _ring(options, ring, key, listen)
         else:
             placement, bring_up = place_rank(options, 0, 0), over  # of a model that is elsewhere, headers alone
-        drafts = DraftOptions.parse(draft, batch=draft_batch)
         check_draft(drafts, placement)
         replica = Replica(
             placement,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ropeway.checkpoints.checkpoint import format_of, locate_checkpoint, open_checkpoint, resolve_checkpoint
 from ropeway.engines.registry import DEFAULT
+from ropeway.launch.drafter_facts import drafter_bytes
+from ropeway.launch.drafting import DraftOptions
 from ropeway.launch.hops import hop_ms
 from ropeway.launch.model_facts import model_facts
 from ropeway.launch.placement import Options
@@ -25,6 +27,7 @@ from ropeway.placement.wanted import Goal, Pins, Wanted
 LOOPBACK = Link(0.0, 1e9)
 """Between two processes of one machine: 1 to 2.6 GB/s, and the delay is in what the ends take (launch/hops.py)."""
 
+NO_DRAFTS = DraftOptions()
 QUICK_S = 12.0
 """Longest calibration where somebody waits for a reply. It is kept, and a longer one by hand takes its place."""
 
@@ -126,24 +129,28 @@ def local_fleet(model: str, stages: int, threads: int) -> Fleet:
     return Fleet(tuple(replace(node, name=f"stage{n}", limit_bytes=limit) for n in range(stages)), link=LOOPBACK)
 
 
-def wanted_of(options: Options, prompt: int = 1024) -> Wanted:
-    """The load that a ring's options ask for, with prompts of so many rows."""
+def wanted_of(options: Options, prompt: int = 1024, draft: DraftOptions = NO_DRAFTS) -> Wanted:
+    """The load that a ring's options ask for, with prompts of so many rows. Raises CheckpointError for the drafter."""
     return Wanted(
         context=options.context,
         streams=options.parallel,
         prompt=min(prompt, options.context),
         part=options.part or options.chunk,
         sampler=options.sampler,
+        drafter_bytes=drafter_bytes(draft, options.context, options.parallel),
     )
 
 
-def place_options(options: Options, where: str, goal: str, ring: Sequence[str] = ()) -> tuple[Options, Planned]:
+def place_options(
+    options: Options, where: str, goal: str, ring: Sequence[str] = (), draft: DraftOptions = NO_DRAFTS
+) -> tuple[Options, Planned]:
     """Options with the best cuts: `where` is a nodes file, or "local" for this machine's own `stages`.
 
     With `ring`, the addresses of a ring that stands, the file's nodes at those addresses keep that order and only the
-    cuts are chosen; every rank that asks the same gets the same. Raises Infeasible, ValueError, EngineError.
+    cuts are chosen; every rank that asks the same gets the same. Rank 0 must have room for the model that drafts, too.
+    Raises Infeasible, ValueError, EngineError, CheckpointError.
     """
-    wanted, wish = wanted_of(options), Goal.parse(goal)
+    wanted, wish = wanted_of(options, draft=draft), Goal.parse(goal)
     if options.cuts is not None:
         raise ValueError("place: --cuts says where to cut already; use one of the two")
     if where == "local":

@@ -70,6 +70,8 @@ class Price:
     """Milliseconds a token of all streams together, where streams fill the ring."""
     cost: float
     streams: int = 1
+    drafter_ms: float = 0.0
+    """Of a guess on rank 0, which makes it while it would wait: in no goal."""
 
     @property
     def layout(self) -> tuple[Spot, ...]:
@@ -80,6 +82,11 @@ class Price:
     def fits(self) -> bool:
         """No node passes its limit."""
         return all(stage.memory_bytes <= stage.limit_bytes for stage in self.stages)
+
+    @property
+    def guesses(self) -> int:
+        """Guesses of rank 0's drafter that fit into its wait for a token; 0 where none was measured."""
+        return int((self.decode_ms - self.stages[0].decode_ms) / self.drafter_ms) if self.drafter_ms else 0
 
     @property
     def tokens_per_s(self) -> float:
@@ -140,6 +147,7 @@ def price(model: Model, fleet: Fleet, wanted: Wanted, goal: Goal, layout: Sequen
         token,
         goal.decode * decode + goal.prompt * prompt + goal.throughput * token,
         wanted.streams,
+        nodes[0].drafter_ms if wanted.drafter_bytes else 0.0,
     )
 
 

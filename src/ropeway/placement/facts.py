@@ -86,7 +86,8 @@ class Node:
     loaded stage takes beside weights and KV; some engines keep the KV of `spare_layers` more layers than a stage has.
     A stage may begin and end only at multiples of `cut_every`. In a ring a stage waits for its turn between two tokens,
     and then takes `rested` times as long as one that computes all the time. `hop_ms` is what its ends of two hops cost
-    beside the links. `slower` stretches every cost, for machines that one wants to try out.
+    beside the links. `drafter_ms` is what a small model takes there for a guess (0: it was not measured). `slower`
+    stretches every cost, for machines that one wants to try out.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Node:
     cut_every: int = 1
     rested: float = 1.0
     hop_ms: float = 0.0
+    drafter_ms: float = 0.0
     slower: float = 1.0
     spread: float = 0.0
     """Of the measurements: the interquartile range as a share of the median, the widest of all."""
@@ -111,8 +113,9 @@ class Node:
             raise ValueError("name: a node needs one")
         if self.limit_bytes < 0:
             raise ValueError(f"limit_bytes: {self.name} has {self.limit_bytes}")
-        if not 0.0 <= self.hop_ms < 1e9:
-            raise ValueError(f"hop_ms: {self.name} has {self.hop_ms}")
+        for name in ("hop_ms", "drafter_ms"):
+            if not 0.0 <= getattr(self, name) < 1e9:
+                raise ValueError(f"{name}: {self.name} has {getattr(self, name)}")
         if self.cut_every < 1:
             raise ValueError(f"cut_every: {self.name} has {self.cut_every}, expected at least 1")
         for name in ("slower", "rested"):
@@ -137,6 +140,7 @@ class Node:
             embed=self.embed.times(self.slower),
             head=self.head.times(self.slower),
             hop_ms=self.hop_ms * self.slower,
+            drafter_ms=self.drafter_ms * self.slower,
             slower=1.0,
         )
 

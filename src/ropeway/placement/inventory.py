@@ -35,6 +35,7 @@ _PLAIN: Final = {
     "cut_every": int,
     "rested": float,
     "hop_ms": float,
+    "drafter_ms": float,
     "slower": float,
     "spread": float,
 }
