@@ -1,7 +1,8 @@
 """Times this node's engine on a few layers of a model, by kind of layer, until the times agree. Measures.
 
-Stages of several ranges are loaded side by side and timed in turn, so that what drifts (a clock, a neighbour) drifts
-for all of them; fit.py takes the kinds apart. Only the layers that are timed are loaded, embeddings and head once.
+Stages of several ranges are loaded side by side and timed in turn, batch by batch, so that what drifts (a clock, a
+neighbour) drifts for all of them; fit.py takes the kinds apart. Only the layers that are timed are loaded, embeddings
+and head once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -120,9 +122,12 @@ def calibrate(
         timed = Timed()
         while timed.cycles < LEAST_CYCLES or timed.spread > CALM:
             begun = time.monotonic()
+            cycles = []
             for (first, end), engine in zip(ranges, stages, strict=True):
                 kinds = kinds_in(model, first, end) if apart else {"*": end - first}
-                _cycle(_Runner(engine, settings, clear), kinds, settings, timed, ends=engine is stages[0])
+                cycles.append(_cycle(_Runner(engine, settings, clear), kinds, settings, timed, engine is stages[0]))
+            for _ in zip_longest(*cycles):
+                pass
             timed.cycles += 1
             if time.monotonic() - started + (time.monotonic() - begun) > settings.limit_s and timed.cycles > 1:
                 break
@@ -216,15 +221,19 @@ class _Runner:
             self._clear.max()
 
 
-def _cycle(runner: _Runner, kinds: dict[str, int], settings: Settings, timed: Timed, *, ends: bool) -> None:
-    """Every condition once (a decode step `steps` times) on one stage."""
+def _cycle(runner: _Runner, kinds: dict[str, int], settings: Settings, timed: Timed, has_ends: bool) -> Iterator[None]:
+    """Every condition once (a decode step `steps` times) on one stage.
+
+    Yields between two of them, so that the stages take turns: a machine that is slow for a second is slow for all.
+    """
     short, deep, part, steps = settings.short, settings.deep, settings.part, settings.steps
 
-    def prompt(slot: int, first: int, end: int) -> None:
+    def prompt(slot: int, first: int, end: int) -> Iterator[None]:
         """Rows first..end of a slot, part by part; every part is timed, as it has to be run anyway."""
         for at in range(first, end, part):
             rows = min(part, end - at)
             timed.prompt.append(Sample(kinds, Condition(rows, at + (rows + 1) / 2), runner.run((slot, rows))))
+            yield
 
     def decode(slots: int, depth: int) -> None:
         batch = [(slot, 1) for slot in range(slots)]
@@ -232,19 +241,21 @@ def _cycle(runner: _Runner, kinds: dict[str, int], settings: Settings, timed: Ti
             timed.decode.append(Sample(kinds, Condition(slots, depth), runner.run(*batch)))
 
     few = max(1, part // 4)
-    prompt(0, 0, few)
+    yield from prompt(0, 0, few)
     runner.release()
     for slot in range(settings.streams):
-        prompt(slot, 0, short)
+        yield from prompt(slot, 0, short)
     decode(1, short)
     timed.rested += _rested(runner, timed.decode[-1].ms, steps)
+    yield
     if settings.streams > 1:
         decode(settings.streams, short)
+        yield
     runner.release()
-    prompt(0, 0, deep)
+    yield from prompt(0, 0, deep)
     decode(1, deep)
     runner.release()
-    if ends:
+    if has_ends:
         for rows in (1, settings.streams):
             timed.head += [(Condition(rows, 0), runner.head_ms(rows)) for _ in range(steps)]
         for rows in (1, part):

@@ -1,9 +1,9 @@
 """From timed batches to costs: a layer's by kind, and a stage's own. Pure: arithmetic over samples.
 
-Stages of several ranges are timed under the same conditions. A condition's times are a stage's own part and so much for
-each layer of each kind, which least squares takes apart; three conditions then give a cost's three numbers. Of the
-times of one condition the lower quartile counts there: what disturbs a machine only ever adds time, and rarely to all
-alike. What a batch usually takes by that is one factor for all (`usual`).
+Stages of several ranges are timed under the same conditions. A batch's time is a stage's own part and so much for each
+layer of each kind, each of them a cost of three numbers, which least squares over all of them takes apart. Of the times
+of one condition on one stage the lower quartile counts there: what disturbs a machine only ever adds time, and rarely
+to all alike. What a batch usually takes by that is one factor for all (`usual`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Final
 
 from ropeway.placement.facts import Cost
 
+_PARTS: Final = ((0, 1, 2), (0, 1), (0, 2), (0,))
+"""Which of a cost's three numbers are told apart, where the conditions allow no more."""
 STAGE: Final = ""
 """The name of a stage's own part among the kinds."""
 
@@ -73,16 +75,20 @@ def fit_costs(samples: Sequence[Sample]) -> dict[str, Cost]:
     Raises ValueError where the stages that were timed cannot tell the kinds apart.
     """
     kinds = [STAGE, *dict.fromkeys(kind for sample in samples for kind in sample.kinds)]
-    times: dict[str, list[tuple[Condition, float]]] = {kind: [] for kind in kinds}
-    for condition in dict.fromkeys(sample.condition for sample in samples):
-        rows, values = [], []
-        for (counts, at), found in _by_stage(samples).items():
-            if at == condition:
-                rows.append([1.0, *(float(dict(counts).get(kind, 0)) for kind in kinds[1:])])
-                values.append(undisturbed(found))
-        for kind, ms in zip(kinds, not_below_zero(rows, values), strict=True):
-            times[kind].append((condition, ms))
-    return {kind: through(found) for kind, found in times.items()}
+    stages, values = [], []
+    for (counts, at), found in _by_stage(samples).items():
+        stages.append(({STAGE: 1, **dict(counts)}, (1.0, float(at.rows), at.rows * at.depth)))
+        values.append(undisturbed(found))
+    for used in _PARTS:
+        rows = [[held.get(kind, 0) * parts[part] for kind in kinds for part in used] for held, parts in stages]
+        try:
+            solved = iter(not_below_zero(rows, values))
+        except ValueError:
+            if used is _PARTS[-1]:
+                raise
+            continue
+        return {kind: _cost({part: next(solved) for part in used}) for kind in kinds}
+    raise AssertionError("the last try returns or raises")
 
 
 def through(times: Sequence[tuple[Condition, float]]) -> Cost:
@@ -93,14 +99,17 @@ def through(times: Sequence[tuple[Condition, float]]) -> Cost:
     times = [(at, undisturbed(found)) for at, found in of.items()]
     rows = [[1.0, float(at.rows), at.rows * at.depth] for at, _ in times]
     values = [ms for _, ms in times]
-    for columns in ((0, 1, 2), (0, 1), (0, 2)):
+    for used in _PARTS:
         try:
-            found = not_below_zero([[row[column] for column in columns] for row in rows], values)
+            found = not_below_zero([[row[column] for column in used] for row in rows], values)
         except ValueError:
             continue
-        parts = dict(zip(columns, found, strict=True))
-        return Cost(parts.get(0, 0.0), parts.get(1, 0.0), parts.get(2, 0.0))
-    return Cost(not_below_zero([[1.0] for _ in rows], values)[0])
+        return _cost(dict(zip(used, found, strict=True)))
+    raise AssertionError("the last try has one unknown")
+
+
+def _cost(parts: Mapping[int, float]) -> Cost:
+    return Cost(parts.get(0, 0.0), parts.get(1, 0.0), parts.get(2, 0.0))
 
 
 def not_below_zero(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
