@@ -45,6 +45,8 @@ class Outflow:
         self.waiting: float | None = None
         """Since when the caller waits for a buffer (time.monotonic)."""
         connection.sock.setblocking(False)
+        self._poller = select.poll()
+        self._poller.register(connection.sock, select.POLLOUT)
         self._thread = threading.Thread(target=self._run, name="ropeway rows sender", daemon=True)
         life.on_end(self._wake)
         self._thread.start()
@@ -120,15 +122,13 @@ class Outflow:
         self._returned.set()
 
     def _run(self) -> None:
-        poller = select.poll()
-        poller.register(self._connection.sock, select.POLLOUT)
         with self._life.guard("the rows sender"):
             while True:
                 self._handed.wait()
                 self._handed.clear()
                 try:
                     while not self._life.over and not self._connection.flush():
-                        poller.poll(LOOK_S * 1e3)
+                        self._poller.poll(LOOK_S * 1e3)
                 except OSError as error:
                     self._life.blame(self._connection.rank, error)
                 self._life.check()

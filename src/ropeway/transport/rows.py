@@ -27,8 +27,12 @@ class Rows:
         rows_out = roster.connection(Channel.ROWS, Side.DIALER)
         first_bytes = config.chunk * config.row_bytes
         self._before, self._next = rows_in.rank, rows_out.rank
-        self.inflow = Inflow(rows_in, Reader(rows_in, self._life, roster.hear), self._life, waits, first_bytes)
-        self.outflow = Outflow(rows_out, self._life, waits, first_bytes)
+        try:
+            self.inflow = Inflow(rows_in, Reader(rows_in, self._life, roster.hear), self._life, waits, first_bytes)
+            self.outflow = Outflow(rows_out, self._life, waits, first_bytes)
+        except (OSError, ValueError):  # a socket is closed already, because the ring ended just as it was formed
+            self._life.check()
+            raise
         roster.before_closing(self.inflow.close)
         roster.before_closing(self.outflow.close)
 
