@@ -84,15 +84,15 @@ def _ended() -> bool:
 
 
 @contextlib.contextmanager
-def limited(pid: int, share: float) -> Iterator[None]:
-    """`pid` runs only a share of the time inside the block; 1 leaves it alone."""
+def limited(pid: int, share: float) -> Iterator[list[int]]:
+    """`pid` runs only a share of the time inside the block; 1 leaves it alone. Gives the limiter's process, if any."""
     if share >= 1.0:
-        yield
+        yield []
         return
     command = [sys.executable, str(Path(__file__)), "--pid", str(pid), "--share", str(share)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
     try:
-        yield
+        yield [process.pid]
     finally:
         assert process.stdin is not None
         process.stdin.close()

@@ -101,7 +101,7 @@ def run_cut(point: Point, args: argparse.Namespace) -> Point:
     options = Options(args.model, cuts=(point.cut,), threads=1, context=context, chunk=args.part, part=args.part)
     with open_local(place_local(options, None, None)) as rank0:
         pids = pin_ring()
-        with limited(pids[1], 1 / point.ratio), window(pids) as watched:
+        with limited(pids[1], 1 / point.ratio) as limiter, window([*pids, *limiter]) as watched:
             point = timed(point, rank0.loop(PlainChooser(), part=args.part), args)
     return replace(point, others=watched.other_share or 0.0)
 
@@ -296,8 +296,10 @@ def main() -> None:
             "first token": [abs(p.first_error) for p in found],
         }
         figures += [
-            Figure.of(f"1 to {ratio}: spread of a cut's own token", "", [p.decode_spread for p in found], more=False),
-            Figure.of(f"1 to {ratio}: spread of its first token", "", [p.first_spread for p in found], more=False),
+            Figure.of(
+                f"1 to {ratio}: a cut's own passes apart, a token", "", [p.decode_spread for p in found], more=False
+            ),
+            Figure.of(f"1 to {ratio}: and its first token", "", [p.first_spread for p in found], more=False),
             *(
                 Figure.of(f"1 to {ratio}: error of {what}", "", values, aim=0.05, limit=0.10, more=False)
                 for what, values in errors.items()

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ropeway.placement.facts import Node
-from ropeway.placement.fit import spread
 from ropeway.placement.inventory import node_from, node_json
 
 
@@ -35,7 +34,7 @@ class Point:
     wire_ms: float = 0.0
     decode_spread: float = 0.0
     first_spread: float = 0.0
-    """How far this cut's own measurements lie apart over the passes (interquartile, by the median)."""
+    """What this cut's own slowest pass took more than its fastest, as a share."""
     others: float = 0.0
 
     @property
@@ -78,10 +77,14 @@ def mean_point(visits: Sequence[Point]) -> Point:
         parts_ms=means(point.parts_ms for point in visits),
         parts_predicted_ms=means(point.parts_predicted_ms for point in visits),
         wire_ms=statistics.median(point.wire_ms for point in visits),
-        decode_spread=spread([point.decode_measured_ms for point in visits]),
-        first_spread=spread([point.first_measured_ms for point in visits]),
+        decode_spread=_apart([point.decode_measured_ms for point in visits]),
+        first_spread=_apart([point.first_measured_ms for point in visits]),
         others=max(point.others for point in visits),
     )
+
+
+def _apart(values: Sequence[float]) -> float:
+    return max(values) / min(values) - 1
 
 
 class Pieces:
