@@ -35,7 +35,7 @@ import placing_clock
 from harness import QUIET_SHARE, pin_ring, window
 from limiter import limited
 from placing_plot import draw
-from placing_points import Pieces, Point, mean_point
+from placing_points import Pieces, Point, median_point
 from placing_search import time_searches
 from quiet import others_kept_off
 from results import Figure, Result
@@ -198,7 +198,7 @@ def sweep(ratio: int, model: Model, args: argparse.Namespace, pieces: Pieces) ->
                 pieces.left += 1
             else:
                 found.append(point)
-    points = [mean_point(found) for found in visits.values() if found]
+    points = [median_point(found) for found in visits.values() if found]
     lost = {}
     for goal in goals if points and not pieces.left else ():
         lost[str(goal)] = loss(goal, statistics.mode(chosen[goal]), points)

@@ -60,7 +60,7 @@ class Point:
         )
 
 
-def mean_point(visits: Sequence[Point]) -> Point:
+def median_point(visits: Sequence[Point]) -> Point:
     """One cut over all passes: medians."""
 
     def means(rows: Iterable[Sequence[float]]) -> tuple[float, ...]:

@@ -45,12 +45,7 @@ def cached_file(path: Path, nbytes: int, write: Callable[[BinaryIO], None]) -> P
     Raises CheckpointError when it cannot be stored (no room, no right to write), and lets pass what `write` raises;
     either way nothing is left behind.
     """
-    if _complete(path, nbytes):
-        return path
-    with storing(path, nbytes), locked(path):
-        if not _complete(path, nbytes):
-            _write(path, write)
-    return path
+    return _stored(path, nbytes, lambda: _complete(path, nbytes), write)
 
 
 def exact_file(path: Path, data: bytes) -> Path:
@@ -65,12 +60,7 @@ def exact_file(path: Path, data: bytes) -> Path:
     def there() -> bool:
         return _complete(path, len(data)) and path.read_bytes() == data
 
-    if there():
-        return path
-    with storing(path, len(data)), locked(path):
-        if not there():
-            _write(path, write)
-    return path
+    return _stored(path, len(data), there, write)
 
 
 def resumed_file(path: Path, nbytes: int, go_on: Callable[[FileIO], None], wait_s: float = FETCH_WAIT_S) -> Path:
@@ -156,6 +146,15 @@ def _complete(path: Path, nbytes: int) -> bool:
         return path.stat().st_size == nbytes
     except OSError:
         return False
+
+
+def _stored(path: Path, nbytes: int, there: Callable[[], bool], write: Callable[[BinaryIO], None]) -> Path:
+    if there():
+        return path
+    with storing(path, nbytes), locked(path):
+        if not there():
+            _write(path, write)
+    return path
 
 
 def _write(path: Path, write: Callable[[BinaryIO], None]) -> None:

@@ -96,11 +96,10 @@ def _notes(console: Console, plan: Planned, before: Price | None) -> None:
         console.print(f"{', '.join(idle)} would not make it faster: left out")
     if doubtful := [node.name for node in nodes if node.spread > 0.1]:
         console.print(f"calibrated while busy (spread over 10 %), so the prediction is a guess: {', '.join(doubtful)}")
-    if price_of_guess := plan.price.drafter_ms:
-        wait = plan.price.decode_ms - plan.price.stages[0].decode_ms
+    if (price := plan.price).drafter_ms:
         console.print(
-            f"the drafter takes {price_of_guess:.2f} ms a guess on rank 0, which waits {wait:.2f} ms a token: "
-            f"{plan.price.guesses} fit in"
+            f"the drafter takes {price.drafter_ms:.2f} ms a guess on rank 0, which waits {price.wait_ms:.2f} ms a "
+            f"token: {price.guesses} fit in"
         )
     if before is not None:
         gain = 1 - plan.price.cost / before.cost if before.cost else 0.0

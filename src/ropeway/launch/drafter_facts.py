@@ -6,11 +6,15 @@ import time
 from statistics import median
 from typing import Final
 
+from ropeway.checkpoints.checkpoint import open_checkpoint
 from ropeway.checkpoints.demo import resolve_model
 from ropeway.engines.base import EngineConfig, Span
 from ropeway.engines.llamacpp.whole import WholeModel
 from ropeway.launch.drafting import DraftKind, DraftOptions
 from ropeway.launch.model_facts import model_facts
+from ropeway.placement.cost import layer_state_bytes
+from ropeway.placement.facts import KV_SHARE
+from ropeway.placement.wanted import Wanted
 
 DEPTH: Final = 64
 """Positions behind which a guess is timed."""
@@ -22,7 +26,10 @@ def drafter_bytes(draft: DraftOptions, context: int, streams: int) -> int:
     if draft.kind is not DraftKind.MODEL:
         return 0
     model = model_facts(resolve_model(draft.model))
-    states = sum(streams * (layer.kv_row_bytes * context + layer.state_bytes) for layer in model.layers)
+    wanted = Wanted(context, streams)
+    states = sum(
+        layer_state_bytes(layer.kv_row_bytes, layer.state_bytes, KV_SHARE[wanted.kv], wanted) for layer in model.layers
+    )
     return sum(layer.weights_bytes for layer in model.layers) + model.embed_bytes + model.head_bytes + states
 
 
@@ -34,7 +41,7 @@ def drafter_ms(draft: DraftOptions, threads: int, gpu_layers: int = -1) -> float
     if draft.kind is not DraftKind.MODEL:
         return 0.0
     path = resolve_model(draft.model)
-    layers = len(model_facts(path).layers)
+    layers = open_checkpoint(path).layers
     model = WholeModel(
         EngineConfig(
             str(path),

@@ -84,9 +84,14 @@ class Price:
         return all(stage.memory_bytes <= stage.limit_bytes for stage in self.stages)
 
     @property
+    def wait_ms(self) -> float:
+        """How long rank 0 waits for a token."""
+        return self.decode_ms - self.stages[0].decode_ms
+
+    @property
     def guesses(self) -> int:
-        """Guesses of rank 0's drafter that fit into its wait for a token; 0 where none was measured."""
-        return int((self.decode_ms - self.stages[0].decode_ms) / self.drafter_ms) if self.drafter_ms else 0
+        """Guesses of rank 0's drafter that fit into its wait; 0 where none was measured."""
+        return int(self.wait_ms / self.drafter_ms) if self.drafter_ms else 0
 
     @property
     def tokens_per_s(self) -> float:

@@ -87,29 +87,14 @@ def fit_costs(samples: Sequence[Sample]) -> dict[str, Cost]:
             if used is _PARTS[-1]:
                 raise
             continue
-        return {kind: _cost({part: next(solved) for part in used}) for kind in kinds}
+        costs = {kind: {part: next(solved) for part in used} for kind in kinds}
+        return {kind: Cost(*(parts.get(part, 0.0) for part in range(3))) for kind, parts in costs.items()}
     raise AssertionError("the last try returns or raises")
 
 
 def through(times: Sequence[tuple[Condition, float]]) -> Cost:
     """The cost closest to the times, with no part below 0; parts that the conditions cannot tell apart are one."""
-    of: dict[Condition, list[float]] = {}
-    for at, ms in times:
-        of.setdefault(at, []).append(ms)
-    times = [(at, undisturbed(found)) for at, found in of.items()]
-    rows = [[1.0, float(at.rows), at.rows * at.depth] for at, _ in times]
-    values = [ms for _, ms in times]
-    for used in _PARTS:
-        try:
-            found = not_below_zero([[row[column] for column in used] for row in rows], values)
-        except ValueError:
-            continue
-        return _cost(dict(zip(used, found, strict=True)))
-    raise AssertionError("the last try has one unknown")
-
-
-def _cost(parts: Mapping[int, float]) -> Cost:
-    return Cost(parts.get(0, 0.0), parts.get(1, 0.0), parts.get(2, 0.0))
+    return fit_costs([Sample({}, at, ms) for at, ms in times])[STAGE]
 
 
 def not_below_zero(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:

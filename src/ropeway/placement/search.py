@@ -198,10 +198,9 @@ def _moved(tables: Tables, ring: _Ring, found: Found) -> Found:
 
 def _allowed(tables: Tables, order: tuple[int, ...], cuts: tuple[int, ...]) -> bool:
     """Whether every stage keeps memory and pins."""
-    held = [tables.first[order[0]], *(tables.later[node] for node in order[1:])]
     return all(
         node.room[end] <= first < end and node.cuts[first]
-        for node, first, end in zip(held, cuts, cuts[1:], strict=False)
+        for node, first, end in zip(tables.held(order), cuts, cuts[1:], strict=False)
     )
 
 

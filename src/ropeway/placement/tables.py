@@ -119,6 +119,10 @@ class Tables:
     starts: tuple[int, ...]
     """The nodes that may be rank 0."""
 
+    def held(self, order: Sequence[int]) -> list[NodeTables]:
+        """The stages' nodes in a ring of several: rank 0's with the ends that it has."""
+        return [self.first[order[0]], *(self.later[node] for node in order[1:])]
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -171,9 +175,8 @@ def priced(tables: Tables, order: tuple[int, ...], cuts: tuple[int, ...]) -> Fou
     if len(order) == 1:
         stage, whole = tables.first[node], ranges[0]
         return Found(tables.alone[node].of(*whole) + once, stage.part.of(*whole), stage.round.of(*whole), order, cuts)
-    held = [tables.first[node], *(tables.later[other] for other in order[1:])]
     hops = [tables.ahead[a][b] for a, b in pairwise(order)] + [tables.back[order[-1]][node]]
-    stages = list(zip(held, ranges, strict=True))
+    stages = list(zip(tables.held(order), ranges, strict=True))
     return Found(
         sum([stage.total.of(*range_) for stage, range_ in stages] + [hop.total for hop in hops]) + once,
         max([stage.part.of(*range_) for stage, range_ in stages] + [hop.part for hop in hops]),
